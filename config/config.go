@@ -1,0 +1,337 @@
+// Package config reads the 3proxy.cfg language and turns it into plain data.
+//
+// Load runs the whole script, reports every error it finds with its position
+// and returns a Config that holds no open file, socket or lock. A Config is
+// what the supervisor hands to the workers (as JSON), what `3proxyd check
+// --dump` prints (after Redacted) and what reload compares.
+package config
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Pos is a place in a configuration file; Line and Column count from 1,
+// Column counts bytes.
+type Pos struct {
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+}
+
+// String returns "file:line:column".
+func (p Pos) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
+
+// Severity tells an error, which stops the load, from a warning.
+type Severity string
+
+// The severities.
+const (
+	Error   Severity = "error"
+	Warning Severity = "warning"
+)
+
+// Diagnostic is one message about the configuration, in words the operator can
+// act on.
+type Diagnostic struct {
+	Pos      Pos      `json:"pos"`
+	Severity Severity `json:"severity"`
+	Text     string   `json:"text"`
+}
+
+// String returns "file:line:column: severity: text".
+func (d Diagnostic) String() string { return fmt.Sprintf("%s: %s: %s", d.Pos, d.Severity, d.Text) }
+
+// Config is the effective configuration: everything the daemon does, and
+// nothing that depends on the machine it runs on.
+type Config struct {
+	// Source is the path of the main file, or BuiltinSource.
+	Source string `json:"source"`
+	// Files lists every file that was read, in order of first use.
+	Files []string `json:"files"`
+
+	// Workers is the number of worker processes; 0 means one for each CPU.
+	Workers int `json:"workers"`
+	// CPUs lists the CPUs workers may be pinned to; empty means every CPU
+	// that sched_getaffinity(2) reports.
+	CPUs []int `json:"cpus,omitempty"`
+	// Control is where the control socket listens.
+	Control Control `json:"control"`
+	// DrainTimeout is how long, in seconds, sessions may go on after a drain
+	// has begun.
+	DrainTimeout int `json:"drain_timeout"`
+	// SetUID and SetGID are the identity of the workers; nil means unchanged.
+	SetUID *Identity `json:"setuid,omitempty"`
+	SetGID *Identity `json:"setgid,omitempty"`
+	// PIDFile is the path the supervisor writes its process id to; "" is none.
+	PIDFile string `json:"pidfile,omitempty"`
+
+	Resolver Resolver `json:"resolver"`
+	Users    []User   `json:"users,omitempty"`
+	// ACLs holds every distinct access list; Service.ACL is an index into it.
+	ACLs     [][]Rule  `json:"acls,omitempty"`
+	Services []Service `json:"services"`
+}
+
+// Control describes the control socket. An empty Path means the default of
+// the supervisor; Mode is the file mode, 0 meaning 0600; Owner is "user" or
+// "user:group", "" meaning unchanged.
+type Control struct {
+	Path  string `json:"path,omitempty"`
+	Mode  uint32 `json:"mode,omitempty"`
+	Owner string `json:"owner,omitempty"`
+}
+
+// Identity is a user or group as written in the file and the number it
+// stands for.
+type Identity struct {
+	Name string `json:"name"`
+	ID   int    `json:"id"`
+}
+
+// Resolver is how names are resolved.
+type Resolver struct {
+	// Servers are asked in order; empty means those of resolv.conf(5).
+	Servers []NameServer `json:"servers,omitempty"`
+	// CacheSize and CacheSize6 are the numbers of names kept for A and AAAA
+	// answers; 0 means the default (DefaultNameCache).
+	CacheSize  int `json:"cache_size,omitempty"`
+	CacheSize6 int `json:"cache_size6,omitempty"`
+	// Static holds the nsrecord lines; an unspecified address (0.0.0.0) means
+	// that the name never resolves. Names are lower case without final dot.
+	Static map[string][]netip.Addr `json:"static,omitempty"`
+}
+
+// DefaultNameCache is the number of names cached when nscache is not given.
+const DefaultNameCache = 65536
+
+// NameServer is one nserver line.
+type NameServer struct {
+	Addr netip.AddrPort `json:"addr"`
+	TCP  bool           `json:"tcp,omitempty"`
+}
+
+// User is one entry of the users command. Type is "CL" (clear text) for now.
+type User struct {
+	Name   string `json:"name"`
+	Type   string `json:"type"`
+	Secret string `json:"secret"`
+}
+
+// Kind is the kind of a service, spelled as its command.
+type Kind string
+
+// The kinds of service.
+const (
+	Proxy Kind = "proxy"
+	Socks Kind = "socks"
+	TCPPM Kind = "tcppm"
+)
+
+// AuthMethod is one word of the auth command.
+type AuthMethod string
+
+// The authentication methods.
+const (
+	AuthNone     AuthMethod = "none"
+	AuthIPOnly   AuthMethod = "iponly"
+	AuthUserOnly AuthMethod = "useronly"
+	AuthStrong   AuthMethod = "strong"
+)
+
+// Service is one service line with the state captured at that line.
+type Service struct {
+	// ID names the service in stats and over reloads: kind and listening
+	// address, for example "proxy@127.0.0.1:3128". It is unique.
+	ID   string `json:"id"`
+	Kind Kind   `json:"kind"`
+	Pos  Pos    `json:"pos"`
+
+	Listen Endpoint `json:"listen"`
+	// Target is where a tcppm service connects to.
+	Target *Endpoint `json:"target,omitempty"`
+	// External4 and External6 are the source addresses of outgoing
+	// connections; the zero Addr means that the kernel chooses. When only one
+	// family has an address, only that family is used (R27).
+	External4 netip.Addr `json:"external4"`
+	External6 netip.Addr `json:"external6"`
+
+	Auth []AuthMethod `json:"auth"`
+	// ACL is an index into Config.ACLs, or -1 for no list (everything allowed).
+	ACL int `json:"acl"`
+
+	// MaxConn is the limit of open connections over all workers; 0 means what
+	// the descriptors allow, at most DefaultMaxConn.
+	MaxConn int `json:"maxconn"`
+	// Backlog is the listen(2) backlog; 0 means the kernel's somaxconn.
+	Backlog  int      `json:"backlog"`
+	Timeouts Timeouts `json:"timeouts"`
+
+	Log       Log    `json:"log"`
+	LogFormat string `json:"logformat"`
+
+	Splice Splice `json:"splice"`
+	// BufferSize is the size in bytes of one read when copying; 0 means the
+	// default of the relay.
+	BufferSize int `json:"buffer_size,omitempty"`
+	// CloseBoth (-C) ends both directions of a relay when one ends.
+	CloseBoth bool `json:"close_both,omitempty"`
+
+	ListenOptions []SockOpt `json:"listen_options,omitempty"`
+	ClientOptions []SockOpt `json:"client_options,omitempty"`
+	ServerOptions []SockOpt `json:"server_options,omitempty"`
+}
+
+// DefaultMaxConn bounds a service whose maxconn is not set.
+const DefaultMaxConn = 100_000
+
+// MaxServices is the number of service lines a configuration may hold; the
+// shared counters have that many places.
+const MaxServices = 4096
+
+// Endpoint is a TCP address or a Unix socket. Unix is a path, or "@name" for
+// an abstract socket; when it is set the rest is unused. Host is a name still
+// to be resolved (targets only); when it is "" Addr holds the address. Port is
+// always set for TCP.
+type Endpoint struct {
+	Unix string     `json:"unix,omitempty"`
+	Host string     `json:"host,omitempty"`
+	Addr netip.Addr `json:"addr"`
+	Port uint16     `json:"port,omitempty"`
+}
+
+// Timeouts are the values of the timeouts command, in seconds.
+type Timeouts struct {
+	ByteShort       int `json:"byte_short"`
+	ByteLong        int `json:"byte_long"`
+	StringShort     int `json:"string_short"`
+	StringLong      int `json:"string_long"`
+	ConnectionShort int `json:"connection_short"`
+	ConnectionLong  int `json:"connection_long"`
+	DNS             int `json:"dns"`
+	Chain           int `json:"chain"`
+	Connect         int `json:"connect"`
+	ConnectBack     int `json:"connect_back"`
+	// Linger bounds the silence of a session after one side has finished.
+	Linger int `json:"linger"`
+}
+
+// DefaultTimeouts are those of 3proxy.
+var DefaultTimeouts = Timeouts{1, 5, 30, 60, 180, 1800, 15, 60, 15, 5, 5}
+
+// LogKind tells where a service's log goes.
+type LogKind string
+
+// The kinds of log. Without a log command nothing is logged (LogNone); a log
+// command without a file is LogStdout.
+const (
+	LogStdout LogKind = "stdout"
+	LogFile   LogKind = "file"
+	LogNone   LogKind = "none"
+)
+
+// Log is the log target of a service. Rotate is "" or one of the letters
+// c H D W M Y: a new file per minute, hour, day, week, month or year.
+type Log struct {
+	Kind   LogKind `json:"kind"`
+	Path   string  `json:"path,omitempty"`
+	Rotate string  `json:"rotate,omitempty"`
+}
+
+// DefaultLogFormat is used when logformat is not given.
+const DefaultLogFormat = "G%y%m%d%H%M%S.%. %p %E %U %C:%c %R:%r %O %I %h %T"
+
+// Splice says when a direction is moved by splice(2) instead of copied.
+type Splice struct {
+	// Mode is 0 off, 1 downloads (server to client), 2 uploads, 3 both;
+	// 5, 6 and 7 are the same only where it pays. The default is 7.
+	Mode int `json:"mode"`
+	// Min is the size in bytes of a read that counts as bulk, Streak how many
+	// in a row switch to splicing, Small the size under which more than
+	// Streak splices in a row switch back.
+	Min    int `json:"min"`
+	Streak int `json:"streak"`
+	Small  int `json:"small"`
+}
+
+// DefaultSplice is what a service without -s uses.
+var DefaultSplice = Splice{Mode: 7, Min: 16384, Streak: 2, Small: 4096}
+
+// SockOpt is one socket option of -ol, -oc or -os. Text is the value of an
+// option that takes a string (TCP_CONGESTION), else Value is.
+type SockOpt struct {
+	Name  string `json:"name"`
+	Value int    `json:"value"`
+	Text  string `json:"text,omitempty"`
+}
+
+// Rule is one allow or deny line. An empty list matches anything.
+type Rule struct {
+	Pos   Pos  `json:"pos"`
+	Allow bool `json:"allow"`
+
+	Users   []string  `json:"users,omitempty"`
+	Sources []IPRange `json:"sources,omitempty"`
+	// Targets and TargetHosts together form the target list: it is empty, and
+	// matches anything, only when both are.
+	Targets     []IPRange     `json:"targets,omitempty"`
+	TargetHosts []HostPattern `json:"target_hosts,omitempty"`
+	Ports       []PortRange   `json:"ports,omitempty"`
+	Operations  Operations    `json:"operations,omitempty"`
+	// Weekdays has bit 0 for Sunday to bit 6 for Saturday; 0 is any day.
+	Weekdays uint8       `json:"weekdays,omitempty"`
+	Times    []TimeRange `json:"times,omitempty"`
+}
+
+// IPRange is an inclusive range of addresses of one family. An address, a
+// CIDR block and an A-B range all become one.
+type IPRange struct {
+	From netip.Addr `json:"from"`
+	To   netip.Addr `json:"to"`
+}
+
+// HostPattern is a host name, lower case and without final dot, with the
+// places where "*" stood.
+type HostPattern struct {
+	Name      string `json:"name"`
+	AnyPrefix bool   `json:"any_prefix,omitempty"`
+	AnySuffix bool   `json:"any_suffix,omitempty"`
+}
+
+// PortRange is an inclusive range of ports.
+type PortRange struct {
+	From uint16 `json:"from"`
+	To   uint16 `json:"to"`
+}
+
+// TimeRange is a half-open range of seconds since local midnight.
+type TimeRange struct {
+	From int `json:"from"`
+	To   int `json:"to"`
+}
+
+// Operations is a set of operations; 0 stands for any.
+type Operations uint32
+
+// The operations of the access lists.
+const (
+	OpConnect Operations = 1 << iota
+	OpBind
+	OpUDPAssoc
+	OpICMPAssoc
+	OpHTTPGet
+	OpHTTPPut
+	OpHTTPPost
+	OpHTTPHead
+	OpHTTPConnect
+	OpHTTPOther
+	OpFTPGet
+	OpFTPPut
+	OpFTPList
+	OpFTPData
+	OpAdmin
+	OpDNSResolve
+
+	OpHTTP = OpHTTPGet | OpHTTPPut | OpHTTPPost | OpHTTPHead | OpHTTPOther
+	OpFTP  = OpFTPGet | OpFTPPut | OpFTPList | OpFTPData
+)

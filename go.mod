@@ -1,0 +1,3 @@
+module 3proxyd
+
+go 1.26

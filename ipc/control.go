@@ -1,0 +1,157 @@
+package ipc
+
+import (
+	"time"
+
+	"3proxyd/config"
+)
+
+// The control API is HTTP/1.1 with JSON bodies over the control socket, under
+// /v1/. GET asks, POST changes. An answer other than 2xx carries an APIError.
+const (
+	PathStatus = "/v1/status" // GET → Status
+	PathStats  = "/v1/stats"  // GET → Stats
+	PathConns  = "/v1/conns"  // GET → a stream of Session, one JSON object a line
+	PathReload = "/v1/reload" // POST → ReloadResult (200, or 422 with the errors)
+	PathDrain  = "/v1/drain"  // POST DrainRequest → DrainResult
+)
+
+// APIVersion is the version of the control API.
+const APIVersion = 1
+
+// APIError is the body of an answer that reports a failure.
+type APIError struct {
+	Error string `json:"error"`
+	// Diagnostics are the errors and warnings of a refused configuration.
+	Diagnostics []config.Diagnostic `json:"diagnostics,omitempty"`
+}
+
+// Status is the answer to PathStatus.
+type Status struct {
+	API        int             `json:"api"`
+	Version    string          `json:"version"`
+	PID        int             `json:"pid"`
+	Started    time.Time       `json:"started"`
+	UptimeSec  float64         `json:"uptime_seconds"`
+	State      string          `json:"state"` // running, draining
+	Generation uint64          `json:"generation"`
+	Config     string          `json:"config"`
+	LastReload *ReloadOutcome  `json:"last_reload,omitempty"`
+	Workers    []WorkerStatus  `json:"workers"`
+	Services   []ServiceStatus `json:"services"`
+	Limits     LimitStatus     `json:"limits"`
+	// Warnings are those of the configuration in force and of the limits.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// ReloadOutcome says how the last reload ended.
+type ReloadOutcome struct {
+	Time  time.Time `json:"time"`
+	OK    bool      `json:"ok"`
+	Error string    `json:"error,omitempty"`
+}
+
+// WorkerStatus is one worker slot.
+type WorkerStatus struct {
+	Slot int `json:"slot"`
+	PID  int `json:"pid"` // 0 when none runs
+	CPU  int `json:"cpu"`
+	// State is starting, running, draining, backoff or stopped.
+	State     string    `json:"state"`
+	Started   time.Time `json:"started"`
+	UptimeSec float64   `json:"uptime_seconds"`
+	Restarts  int       `json:"restarts"`
+	// LastExit says how the previous worker of this slot ended.
+	LastExit string `json:"last_exit,omitempty"`
+	// RetryInSec is the time left of the back-off.
+	RetryInSec float64 `json:"retry_in_seconds,omitempty"`
+	Sessions   int64   `json:"sessions"`
+}
+
+// ServiceStatus is one service.
+type ServiceStatus struct {
+	ID      string `json:"id"`
+	Kind    string `json:"kind"`
+	Address string `json:"address"`
+	Target  string `json:"target,omitempty"`
+	MaxConn int    `json:"max_conn"`
+	Backlog int    `json:"backlog"`
+	Open    int64  `json:"open"`
+}
+
+// LimitStatus shows the limits that were reached or set at the start.
+type LimitStatus struct {
+	FDsNeeded  int `json:"fds_needed"`
+	FDsGranted int `json:"fds_granted"`
+	Somaxconn  int `json:"somaxconn"`
+	PidsMax    int `json:"pids_max"` // -1 unlimited
+	LocalPorts int `json:"local_ports"`
+}
+
+// Stats is the answer to PathStats.
+type Stats struct {
+	API      int            `json:"api"`
+	Time     time.Time      `json:"time"`
+	Services []ServiceStats `json:"services"`
+	Workers  []WorkerStats  `json:"workers"`
+	Total    CounterValues  `json:"total"`
+}
+
+// ServiceStats are the counters of one service over all workers, dead ones
+// included.
+type ServiceStats struct {
+	ID       string        `json:"id"`
+	Counters CounterValues `json:"counters"`
+}
+
+// WorkerStats are the counters of one slot over all services.
+type WorkerStats struct {
+	Slot     int           `json:"slot"`
+	PID      int           `json:"pid"`
+	Counters CounterValues `json:"counters"`
+	// Loop are the counters of the event loop.
+	Loop map[string]uint64 `json:"loop"`
+}
+
+// CounterValues maps the name of a counter (Counter.String) to its value.
+type CounterValues map[string]uint64
+
+// Session is one live session.
+type Session struct {
+	ID      uint64 `json:"id"`
+	Worker  int    `json:"worker"`
+	Service string `json:"service"`
+	Client  string `json:"client"`
+	User    string `json:"user,omitempty"`
+	// Target is the requested host:port, Server the address in use.
+	Target string  `json:"target,omitempty"`
+	Server string  `json:"server,omitempty"`
+	State  string  `json:"state"`
+	AgeSec float64 `json:"age_seconds"`
+	// BytesIn came from the server, BytesOut from the client.
+	BytesIn  uint64 `json:"bytes_in"`
+	BytesOut uint64 `json:"bytes_out"`
+}
+
+// ReloadResult is the answer to a successful PathReload.
+type ReloadResult struct {
+	Generation uint64              `json:"generation"`
+	Changed    bool                `json:"changed"`
+	Warnings   []config.Diagnostic `json:"warnings,omitempty"`
+	Added      []string            `json:"added,omitempty"`
+	Removed    []string            `json:"removed,omitempty"`
+	Kept       []string            `json:"kept,omitempty"`
+}
+
+// DrainRequest is the body of PathDrain. Worker is a slot, or nil for the
+// whole daemon; a drained worker is replaced, a drained daemon exits.
+// TimeoutSec is nil for drain_timeout.
+type DrainRequest struct {
+	Worker     *int     `json:"worker,omitempty"`
+	TimeoutSec *float64 `json:"timeout_seconds,omitempty"`
+}
+
+// DrainResult is the answer to PathDrain; it is sent when draining has begun.
+type DrainResult struct {
+	Draining []int `json:"draining"`
+}

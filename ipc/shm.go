@@ -1,0 +1,64 @@
+package ipc
+
+import "sync/atomic"
+
+// The shared memory is one memfd, created by the supervisor and mapped by
+// every process. It is a table: a row for each worker process (slot and
+// incarnation share a row, so that totals survive a crash), a column for each
+// service. The file is sparse; only pages in use cost memory.
+//
+// Writers: a worker writes its own row only. The supervisor writes the row of
+// a worker only when that worker is dead (to take back its gauges) and when it
+// gives a column to another service. All accesses are atomic.
+const (
+	// MaxRows is the number of worker rows.
+	MaxRows = 256
+	// MaxColumns is the number of services (config.MaxServices).
+	MaxColumns = 4096
+	// cellWords is the size of a cell in 64-bit words; a power of two that
+	// leaves room for more counters.
+	cellWords = 32
+)
+
+// Cell is one service's counters in one worker.
+type Cell [cellWords]atomic.Uint64
+
+// Add adds n to a counter.
+func (c *Cell) Add(k Counter, n uint64) { c[k].Add(n) }
+
+// Get returns the value of a counter.
+func (c *Cell) Get(k Counter) uint64 { return c[k].Load() }
+
+// LoopCell is one worker's loop counters.
+type LoopCell [cellWords]atomic.Uint64
+
+// Add adds n to a counter.
+func (c *LoopCell) Add(k LoopCounter, n uint64) { c[k].Add(n) }
+
+// Set sets a gauge.
+func (c *LoopCell) Set(k LoopCounter, v uint64) { c[k].Store(v) }
+
+// Get returns the value of a counter.
+func (c *LoopCell) Get(k LoopCounter) uint64 { return c[k].Load() }
+
+// Acquire takes one connection of the service in column col for the worker in
+// row row, unless the sum over the first rows rows would exceed max. The own
+// count is raised first and the sum taken after, so that two workers may both
+// be refused the last place for a moment, but never both get it; and a killed
+// worker's share is exactly its own count, which the supervisor takes back.
+func (m *Shm) Acquire(row, col, rows int, max uint64) bool {
+	own := &m.Cell(row, col)[Open]
+	own.Add(1)
+	var sum uint64
+	for r := range rows {
+		sum += m.Cell(r, col)[Open].Load()
+	}
+	if sum > max {
+		own.Add(^uint64(0))
+		return false
+	}
+	return true
+}
+
+// Release gives a connection back.
+func (m *Shm) Release(row, col int) { m.Cell(row, col)[Open].Add(^uint64(0)) }
