@@ -1,0 +1,508 @@
+package relay
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/internal/sys"
+)
+
+// Handler is told what happens to a Conn.
+type Handler interface {
+	// OnConnect is called once after Connect; errno is 0 on success.
+	OnConnect(c *Conn, errno unix.Errno)
+	// OnData brings bytes while the Conn is reading, and once after a Flow of
+	// known length if the last read brought more than the Flow took. p is
+	// valid during the call.
+	OnData(c *Conn, p []byte)
+	// OnEOF is called once while the Conn is reading, when the peer has
+	// finished writing.
+	OnEOF(c *Conn)
+	// OnSent is called when output that had to wait is gone.
+	OnSent(c *Conn)
+	// OnError is called when the connection is broken: a read or write failed,
+	// or the peer reset it. The Conn is still open and must be closed.
+	OnError(c *Conn, errno unix.Errno)
+	// OnFlow is called when a Flow has ended: by its length, or by the end of
+	// its source's stream (f.EOF() reports which).
+	OnFlow(f *Flow)
+}
+
+const (
+	flagReadable   uint16 = 1 << iota // a read may bring something
+	flagWritable                      // a write may be taken
+	flagHangup                        // EPOLLHUP or EPOLLERR was seen
+	flagRDHUP                         // the peer's FIN has arrived
+	flagDrained                       // all before the FIN has been read
+	flagUrgent                        // urgent data: a short read proves nothing
+	flagReading                       // the handler wants OnData
+	flagConnecting                    // connect is under way
+	flagQueued                        // in the run list
+	flagShutdown                      // FIN wanted once the output is gone
+	flagFailed                        // failure kept for OnError
+	flagWaiting                       // output had to wait: OnSent is due
+	flagEnded                         // OnEOF or OnError has been called
+)
+
+const connEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET&(1<<32-1)
+
+// readsPerTurn bounds the reads of one connection in one turn.
+const readsPerTurn = 4
+
+// Conn is a stream socket of a Loop. It is made part of what owns it (a
+// session) and reused with it; the zero value is closed.
+type Conn struct {
+	loop *Loop
+	h    Handler
+	next *Conn // run list
+	in   *Flow // the flow that reads from this connection
+	out  *Flow // the flow that writes to it
+	pend queue // output that could not be written yet
+
+	fd    int32
+	slot  uint32
+	gen   uint32
+	errno unix.Errno
+	// readSize bounds one read in bytes; 0 means the whole shared buffer.
+	readSize int32
+	flags    uint16
+	opened   bool
+}
+
+// IsOpen reports whether the connection has a descriptor.
+func (c *Conn) IsOpen() bool { return c.opened }
+
+// FD returns the descriptor, which stays the connection's.
+func (c *Conn) FD() int32 { return c.fd }
+
+// SetReadSize bounds one read in bytes.
+func (c *Conn) SetReadSize(n int) { c.readSize = int32(min(n, MaxBufferSize)) }
+
+// SetHandler gives the connection to another handler.
+func (c *Conn) SetHandler(h Handler) { c.h = h }
+
+// Open makes c the owner of an accepted, non-blocking socket and registers it.
+// On failure the descriptor is closed and the errno returned.
+func (l *Loop) Open(c *Conn, fd int32, h Handler) unix.Errno {
+	return l.register(c, fd, h, flagWritable)
+}
+
+func (l *Loop) register(c *Conn, fd int32, h Handler, flags uint16) unix.Errno {
+	slot, gen := l.takeSlot(source{kind: sourceConn, conn: c})
+	if errno := sys.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, fd, connEvents, eventData(slot, gen)); errno != 0 {
+		l.freeSlot(slot)
+		sys.Close(fd)
+		return errno
+	}
+	queued := c.flags & flagQueued
+	next := c.next
+	*c = Conn{loop: l, h: h, fd: fd, slot: slot, gen: gen, flags: flags | queued, next: next, opened: true}
+	l.conns++
+	return 0
+}
+
+// Target is where Connect connects to, and how. Addr or Unix is set.
+type Target struct {
+	Addr netip.AddrPort
+	Unix string
+	// Source is the local address to connect from; the zero Addr leaves the
+	// choice to the kernel.
+	Source netip.Addr
+	// Prepare is called with the descriptor before connect(2), to set socket
+	// options; it may be nil.
+	Prepare func(fd int32) unix.Errno
+}
+
+// Connect opens a socket and starts to connect it; OnConnect tells the
+// outcome. When nothing could be started, c stays closed and the errno says
+// why (op names the call that failed).
+func (l *Loop) Connect(c *Conn, t *Target, h Handler) (op string, errno unix.Errno) {
+	family := unix.AF_UNIX
+	if t.Unix != "" {
+		if !l.sa.SetUnix(t.Unix) {
+			return "connect", unix.ENAMETOOLONG
+		}
+	} else {
+		family = unix.AF_INET
+		if !t.Addr.Addr().Is4() {
+			family = unix.AF_INET6
+		}
+	}
+	fd, errno := sys.Socket(family)
+	if errno != 0 {
+		return "socket", errno
+	}
+	if op, errno = l.prepare(fd, t); errno == 0 {
+		op, errno = "connect", sys.Connect(fd, &l.sa)
+	}
+	// A Unix socket whose queue is full says EAGAIN and is not connecting.
+	if errno != 0 && errno != unix.EINPROGRESS {
+		sys.Close(fd)
+		return op, errno
+	}
+	flags := flagConnecting
+	if errno == 0 {
+		flags |= flagWritable
+	}
+	if errno := l.register(c, fd, h, flags); errno != 0 {
+		return "epoll_ctl", errno
+	}
+	if errno == 0 {
+		l.run.push(c)
+	}
+	return "", 0
+}
+
+// prepare sets the options and the source address of a new socket and leaves
+// the target's address in l.sa.
+func (l *Loop) prepare(fd int32, t *Target) (op string, errno unix.Errno) {
+	if t.Prepare != nil {
+		if errno := t.Prepare(fd); errno != 0 {
+			return "setsockopt", errno
+		}
+	}
+	if t.Unix != "" {
+		return "", 0
+	}
+	if t.Source.IsValid() {
+		// Without the option bind(2) would take a port for good and so limit
+		// the connections to the number of ports, not of port pairs (ip(7)).
+		sys.SetInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		l.sa.Set(netip.AddrPortFrom(t.Source, 0))
+		if errno := sys.Bind(fd, &l.sa); errno != 0 {
+			return "bind", errno
+		}
+	}
+	l.sa.Set(t.Addr)
+	return "", 0
+}
+
+// LocalAddr returns the local address of the connection, getsockname(2).
+func (c *Conn) LocalAddr() netip.AddrPort {
+	sa := &c.loop.sa
+	if sys.Getsockname(c.fd, sa) != 0 {
+		return netip.AddrPort{}
+	}
+	return sa.AddrPort()
+}
+
+// Close closes the connection at once and drops its pending output. Its flows
+// end without OnFlow. Closing a closed connection does nothing.
+func (c *Conn) Close() {
+	if !c.opened {
+		return
+	}
+	l := c.loop
+	if c.in != nil {
+		c.in.detach()
+	}
+	if c.out != nil {
+		c.out.detach()
+	}
+	c.pend.release(&l.chunks)
+	l.freeSlot(c.slot)
+	sys.Close(c.fd)
+	l.conns--
+	c.opened, c.fd, c.gen, c.h = false, -1, 0, nil
+	c.flags &= flagQueued
+}
+
+// Reset closes the connection with a RST instead of a FIN, SO_LINGER of
+// socket(7).
+func (c *Conn) Reset() {
+	if c.opened {
+		sys.SetLinger(c.fd, 0)
+		c.Close()
+	}
+}
+
+// StartRead asks for OnData and OnEOF.
+func (c *Conn) StartRead() {
+	c.flags |= flagReading
+	if c.flags&(flagReadable|flagDrained) != 0 {
+		c.loop.run.push(c)
+	}
+}
+
+// StopRead asks for no more OnData and OnEOF; what comes waits in the socket.
+func (c *Conn) StopRead() { c.flags &^= flagReading }
+
+// Pending returns how many bytes of output wait.
+func (c *Conn) Pending() int { return c.pend.length }
+
+// HangupSeen reports whether the peer has closed or reset its side, as far as
+// events have told.
+func (c *Conn) HangupSeen() bool { return c.flags&(flagRDHUP|flagHangup|flagFailed) != 0 }
+
+// Write writes p, keeping a copy of what the socket does not take.
+func (c *Conn) Write(p []byte) { c.write(p, 0) }
+
+// Write2 writes a and then b.
+func (c *Conn) Write2(a, b []byte) {
+	if !c.canSend() {
+		c.hold(a)
+		c.hold(b)
+		return
+	}
+	n, errno := sys.Send2(c.fd, a, b)
+	if errno != 0 && !c.sendFailed(errno) {
+		return
+	}
+	if n == len(a)+len(b) {
+		return
+	}
+	c.flags &^= flagWritable
+	if n < len(a) {
+		c.hold(a[n:])
+		n = len(a)
+	}
+	c.hold(b[n-len(a):])
+}
+
+func (c *Conn) write(p []byte, flags int) {
+	if !c.canSend() {
+		c.hold(p)
+		return
+	}
+	n, errno := sys.Send(c.fd, p, flags)
+	if errno != 0 && !c.sendFailed(errno) {
+		return
+	}
+	if n < len(p) {
+		c.flags &^= flagWritable
+		c.hold(p[n:])
+	}
+}
+
+// canSend reports whether a write may be tried: nothing waits before it.
+func (c *Conn) canSend() bool {
+	return c.flags&(flagWritable|flagFailed) == flagWritable && c.pend.length == 0 && (c.out == nil || c.out.inPipe == 0)
+}
+
+// sendFailed handles the errno of a send; true means that the socket is only
+// full.
+func (c *Conn) sendFailed(errno unix.Errno) bool {
+	if errno == unix.EAGAIN || errno == unix.EINTR {
+		return true
+	}
+	c.fail(errno)
+	return false
+}
+
+// hold keeps p until the socket takes it. A broken connection keeps nothing.
+func (c *Conn) hold(p []byte) {
+	if len(p) == 0 || c.flags&flagFailed != 0 {
+		return
+	}
+	c.flags |= flagWaiting
+	c.pend.append(&c.loop.chunks, p)
+}
+
+// fail remembers a failure; OnError is called from the run list, not from
+// within the handler's own call.
+func (c *Conn) fail(errno unix.Errno) {
+	if c.flags&flagFailed != 0 {
+		return
+	}
+	c.flags |= flagFailed
+	c.errno = errno
+	c.loop.run.push(c)
+}
+
+// Shutdown sends a FIN after all output that waits. A Flow into the connection
+// must have ended.
+func (c *Conn) Shutdown() {
+	if c.pend.length > 0 {
+		c.flags |= flagShutdown
+		return
+	}
+	c.flags &^= flagShutdown
+	sys.ShutdownWrite(c.fd)
+}
+
+// event takes the readiness that epoll reports.
+func (c *Conn) event(ev uint32) {
+	if ev&unix.EPOLLPRI != 0 {
+		c.flags |= flagUrgent
+	}
+	if ev&unix.EPOLLIN != 0 {
+		c.flags |= flagReadable
+	}
+	if ev&unix.EPOLLRDHUP != 0 {
+		c.flags |= flagReadable | flagRDHUP
+	}
+	if ev&unix.EPOLLOUT != 0 {
+		c.flags |= flagWritable
+	}
+	if ev&(unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		c.flags |= flagReadable | flagWritable | flagHangup
+	}
+	c.process()
+}
+
+// process does what readiness and wishes allow now.
+func (c *Conn) process() {
+	if c.flags&flagConnecting != 0 {
+		if c.flags&flagWritable != 0 {
+			c.connected()
+		}
+		return
+	}
+	if c.flags&flagFailed != 0 {
+		c.report()
+		return
+	}
+	gen := c.gen
+	if c.flags&flagWritable != 0 && (c.flags&flagWaiting != 0 || c.out != nil && c.out.inPipe > 0) {
+		c.flush()
+		if c.gen != gen {
+			return
+		}
+	}
+	switch {
+	case c.flags&(flagReadable|flagDrained) == 0:
+	case c.in != nil:
+		c.in.pump()
+	case c.flags&flagReading != 0:
+		c.read()
+	case c.flags&flagHangup != 0:
+		// Nobody reads, so nobody would notice that the peer is gone.
+		c.hungUp()
+	}
+}
+
+func (c *Conn) connected() {
+	c.flags &^= flagConnecting
+	var errno unix.Errno
+	if c.flags&flagHangup != 0 {
+		errno = sys.SocketError(c.fd)
+	}
+	if errno != 0 {
+		c.flags |= flagEnded
+	}
+	c.h.OnConnect(c, errno)
+}
+
+// report calls OnError for the remembered failure, once.
+func (c *Conn) report() {
+	if c.flags&flagEnded == 0 {
+		c.flags |= flagEnded
+		c.h.OnError(c, c.errno)
+	}
+}
+
+// hungUp looks into EPOLLHUP and EPOLLERR. EPOLLHUP alone also comes when both
+// directions were closed in order, which is not an error.
+func (c *Conn) hungUp() {
+	errno := sys.SocketError(c.fd)
+	c.flags &^= flagHangup
+	if errno != 0 {
+		c.fail(errno)
+	}
+}
+
+// read brings data to the handler.
+func (c *Conn) read() {
+	gen := c.gen
+	for range readsPerTurn {
+		if c.flags&flagDrained != 0 {
+			c.eof()
+			return
+		}
+		p, errno := c.recv()
+		if errno != 0 {
+			c.recvFailed(errno)
+			return
+		}
+		if len(p) == 0 {
+			c.eof()
+			return
+		}
+		c.h.OnData(c, p)
+		if c.gen != gen || c.flags&(flagReadable|flagDrained) == 0 {
+			return
+		}
+		if c.in != nil || c.flags&flagReading == 0 {
+			break
+		}
+	}
+	if c.in != nil || c.flags&flagReading != 0 {
+		c.loop.run.push(c)
+	}
+}
+
+func (c *Conn) eof() {
+	c.flags &^= flagReading | flagReadable | flagDrained
+	if c.flags&flagEnded == 0 {
+		c.flags |= flagEnded
+		c.h.OnEOF(c)
+	}
+}
+
+// recv reads once into the shared buffer. A read that does not fill it has
+// emptied the socket: what comes later raises a new event. If the FIN had
+// already arrived, it is next, and no further read is needed to see it.
+func (c *Conn) recv() ([]byte, unix.Errno) {
+	buf := c.loop.buf
+	if c.readSize > 0 && int(c.readSize) < len(buf) {
+		buf = buf[:c.readSize]
+	}
+	n, errno := sys.Recv(c.fd, buf)
+	if errno != 0 {
+		return nil, errno
+	}
+	if n < len(buf) && n > 0 && c.flags&(flagUrgent|flagHangup) == 0 {
+		c.flags &^= flagReadable
+		if c.flags&flagRDHUP != 0 {
+			c.flags |= flagDrained
+		}
+	}
+	return buf[:n], 0
+}
+
+func (c *Conn) recvFailed(errno unix.Errno) {
+	switch errno {
+	case unix.EAGAIN:
+		c.flags &^= flagReadable
+	case unix.EINTR:
+		c.loop.run.push(c)
+	default:
+		c.flags &^= flagReadable
+		c.fail(errno)
+	}
+}
+
+// flush writes what waits; when all is gone the source of the flow goes on, or
+// the handler is told.
+func (c *Conn) flush() {
+	for c.pend.length > 0 {
+		k := c.pend.head
+		n, errno := sys.Send(c.fd, k.data[k.off:k.end], 0)
+		if errno != 0 {
+			if c.sendFailed(errno) {
+				c.flags &^= flagWritable
+			}
+			return
+		}
+		full := n == k.end-k.off
+		c.pend.consume(&c.loop.chunks, n)
+		if !full {
+			c.flags &^= flagWritable
+			return
+		}
+	}
+	if c.out != nil && c.out.inPipe > 0 && !c.out.emptyPipe() {
+		return
+	}
+	if c.flags&flagShutdown != 0 {
+		c.Shutdown()
+	}
+	waiting := c.flags&flagWaiting != 0
+	c.flags &^= flagWaiting
+	if f := c.out; f != nil {
+		f.resume()
+	} else if waiting {
+		c.h.OnSent(c)
+	}
+}

@@ -1,0 +1,307 @@
+package relay
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/internal/sys"
+)
+
+const (
+	// eventsPerTurn bounds the events taken in one turn.
+	eventsPerTurn = 256
+	// rawWaitMS is how long one wait for events may keep the scheduler in
+	// the dark, in milliseconds; after quietWaits of them without an event the
+	// loop waits as an ordinary blocking call. Raw waiting halves the CPU time
+	// of a request at partial load; it also keeps the runtime's monitor thread
+	// awake, which an idle daemon must not.
+	rawWaitMS  = 20
+	quietWaits = 3
+	// DefaultBufferSize is the size in bytes of one read.
+	DefaultBufferSize = 64 << 10
+	// MaxBufferSize bounds the size a Conn can ask for.
+	MaxBufferSize = 1 << 20
+)
+
+// Options are the settings of a Loop.
+type Options struct {
+	// BufferSize is the size in bytes of the shared read buffer, the upper
+	// bound of what one read returns; 0 means DefaultBufferSize.
+	BufferSize int
+	// MaxPipes is the number of pipes the loop may have open, PipeSize the
+	// size in bytes each is asked to have (F_SETPIPE_SZ of fcntl(2)).
+	MaxPipes int
+	PipeSize int
+}
+
+// Stats are the counters of a Loop; all but PipesOpen count up.
+type Stats struct {
+	Turns      uint64
+	Events     uint64
+	PipesOpen  int
+	PipeMisses uint64
+}
+
+type sourceKind uint8
+
+const (
+	sourceFree sourceKind = iota
+	sourceConn
+	sourceListener
+	sourceWaker
+)
+
+// source is an entry of the table that the event data points into.
+type source struct {
+	gen  uint32
+	kind sourceKind
+	conn *Conn
+	lis  *Listener
+}
+
+// Loop is an event loop. See the package comment for its rules.
+type Loop struct {
+	epfd   int32
+	wakefd int32
+
+	nowMS   int64
+	base    time.Time
+	quiet   int
+	stopped bool
+
+	events [eventsPerTurn]unix.EpollEvent
+	table  []source
+	free   []uint32
+	gen    uint32
+	run    runList
+	wheel  wheel
+
+	buf    []byte
+	chunks chunkPool
+	pipes  pipePool
+	conns  int
+
+	posted atomic.Pointer[task]
+	stats  Stats
+	sa     sys.Sockaddr
+}
+
+// NewLoop opens a loop: an epoll and an eventfd descriptor.
+func NewLoop(o Options) (*Loop, error) {
+	if o.BufferSize == 0 {
+		o.BufferSize = DefaultBufferSize
+	}
+	if o.BufferSize > MaxBufferSize {
+		o.BufferSize = MaxBufferSize
+	}
+	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll_create1: %w", err)
+	}
+	wakefd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		unix.Close(epfd)
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	l := &Loop{
+		epfd:   int32(epfd),
+		wakefd: int32(wakefd),
+		base:   time.Now(),
+		buf:    make([]byte, o.BufferSize),
+		pipes:  pipePool{max: o.MaxPipes, size: o.PipeSize},
+	}
+	l.wheel.init()
+	slot, gen := l.takeSlot(source{kind: sourceWaker})
+	if e := sys.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, l.wakefd, unix.EPOLLIN|unix.EPOLLET, eventData(slot, gen)); e != 0 {
+		l.closeDescriptors()
+		return nil, fmt.Errorf("epoll_ctl eventfd: %w", e)
+	}
+	return l, nil
+}
+
+// Now returns the time of the present turn in milliseconds since the loop was
+// opened.
+func (l *Loop) Now() int64 { return l.nowMS }
+
+// Stats returns the counters.
+func (l *Loop) Stats() Stats {
+	s := l.stats
+	s.PipesOpen = l.pipes.open
+	return s
+}
+
+// Descriptors returns how many descriptors connections and pipes use now.
+func (l *Loop) Descriptors() int { return l.conns + 2*l.pipes.open }
+
+// Run runs the loop until Stop, then closes its own descriptors. The caller
+// must have locked its goroutine to the thread.
+func (l *Loop) Run() {
+	for !l.stopped {
+		n := l.wait()
+		l.nowMS = time.Since(l.base).Milliseconds()
+		l.stats.Turns++
+		l.stats.Events += uint64(n)
+		for i := range n {
+			l.dispatch(&l.events[i])
+		}
+		l.runQueued()
+		l.wheel.advance(l.nowMS)
+	}
+	l.pipes.trim(0)
+	l.closeDescriptors()
+}
+
+// Stop makes Run return at the end of this turn.
+func (l *Loop) Stop() { l.stopped = true }
+
+func (l *Loop) closeDescriptors() {
+	sys.Close(l.epfd)
+	sys.Close(l.wakefd)
+}
+
+// wait returns the number of events put into l.events.
+func (l *Loop) wait() int {
+	timeout := l.waitTime()
+	if timeout == 0 {
+		return l.waitRaw(0)
+	}
+	if l.quiet < quietWaits {
+		short := rawWaitMS
+		if timeout > 0 && timeout < short {
+			short = timeout
+		}
+		n := l.waitRaw(short)
+		if n > 0 {
+			l.quiet = 0
+		} else {
+			l.quiet++
+		}
+		return n
+	}
+	n, errno := sys.EpollWait(l.epfd, l.events[:], timeout)
+	if errno != 0 {
+		return 0
+	}
+	if n > 0 {
+		l.quiet = 0
+	}
+	return n
+}
+
+// waitRaw waits unseen by the scheduler. EINTR means that the runtime wants
+// this thread to reach a safe point, which Gosched is; going straight back
+// into the raw call would hang the next garbage collection.
+func (l *Loop) waitRaw(timeout int) int {
+	n, errno := sys.EpollWaitRaw(l.epfd, l.events[:], timeout)
+	if errno == unix.EINTR {
+		runtime.Gosched()
+	}
+	return n
+}
+
+// waitTime returns how long the loop may wait, in milliseconds; -1 is without
+// limit.
+func (l *Loop) waitTime() int {
+	if !l.run.empty() || l.posted.Load() != nil {
+		return 0
+	}
+	at := l.wheel.next()
+	if at < 0 {
+		return -1
+	}
+	now := time.Since(l.base).Milliseconds()
+	if at <= now {
+		return 0
+	}
+	return int(min(at-now, 1<<30))
+}
+
+func (l *Loop) dispatch(ev *unix.EpollEvent) {
+	data := sys.EventData(ev)
+	s := &l.table[uint32(data)]
+	if s.gen != uint32(data>>32) {
+		return
+	}
+	switch s.kind {
+	case sourceConn:
+		s.conn.event(ev.Events)
+	case sourceListener:
+		s.lis.accept()
+	case sourceWaker:
+		l.runPosted()
+	}
+}
+
+// runQueued processes each connection of the run list once; those that still
+// have work are in the list again for the next turn.
+func (l *Loop) runQueued() {
+	for n := l.run.length; n > 0; n-- {
+		c := l.run.pop()
+		if c.fd >= 0 {
+			c.process()
+		}
+	}
+}
+
+func eventData(slot, gen uint32) uint64 { return uint64(slot) | uint64(gen)<<32 }
+
+// takeSlot enters s into the table under a generation of its own.
+func (l *Loop) takeSlot(s source) (slot, gen uint32) {
+	l.gen++
+	if l.gen == 0 {
+		l.gen = 1
+	}
+	s.gen = l.gen
+	if n := len(l.free); n > 0 {
+		slot = l.free[n-1]
+		l.free = l.free[:n-1]
+		l.table[slot] = s
+		return slot, s.gen
+	}
+	l.table = append(l.table, s)
+	return uint32(len(l.table) - 1), s.gen
+}
+
+func (l *Loop) freeSlot(slot uint32) {
+	l.table[slot] = source{}
+	l.free = append(l.free, slot)
+}
+
+// runList is a queue of connections, linked through Conn.next.
+type runList struct {
+	head, tail *Conn
+	length     int
+}
+
+func (r *runList) empty() bool { return r.head == nil }
+
+func (r *runList) push(c *Conn) {
+	if c.flags&flagQueued != 0 {
+		return
+	}
+	c.flags |= flagQueued
+	c.next = nil
+	if r.tail == nil {
+		r.head = c
+	} else {
+		r.tail.next = c
+	}
+	r.tail = c
+	r.length++
+}
+
+func (r *runList) pop() *Conn {
+	c := r.head
+	r.head = c.next
+	if r.head == nil {
+		r.tail = nil
+	}
+	c.next = nil
+	c.flags &^= flagQueued
+	r.length--
+	return c
+}

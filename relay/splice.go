@@ -1,0 +1,118 @@
+package relay
+
+import (
+	"golang.org/x/sys/unix"
+
+	"3proxyd/internal/sys"
+)
+
+// spliceOnce moves one pipe's worth. It then leaves the rest to the next turn,
+// so that the socket fills meanwhile and each call moves more.
+func (f *Flow) spliceOnce() {
+	src := f.src
+	l := src.loop
+	if f.pipe == nil {
+		if f.pipe = l.pipes.get(l.nowMS); f.pipe == nil {
+			l.stats.PipeMisses++
+			f.splicing = false
+			l.run.push(src)
+			return
+		}
+	}
+	want := int64(f.pipe.size)
+	if f.left >= 0 {
+		want = min(want, f.left)
+	}
+	n, errno := sys.Splice(src.fd, f.pipe.w, int(want), 0)
+	if errno != 0 || n == 0 {
+		f.spliceStopped(errno)
+		return
+	}
+	f.inPipe = int32(n)
+	if f.left > 0 {
+		f.left -= int64(n)
+	}
+	f.count(n)
+	f.meter.Spliced.Add(uint64(n))
+	f.observeSplice(n)
+	if !f.emptyPipe() {
+		return
+	}
+	if f.left == 0 {
+		f.finish(nil)
+		return
+	}
+	l.run.push(src)
+}
+
+// spliceStopped handles a splice that brought nothing. The pipe was empty, so
+// EAGAIN speaks of the socket.
+func (f *Flow) spliceStopped(errno unix.Errno) {
+	src := f.src
+	f.freePipe()
+	switch errno {
+	case 0:
+		f.end()
+	case unix.EINVAL, unix.ENOSYS:
+		// This socket cannot be spliced (a Unix socket of an older kernel).
+		f.splicing = false
+		f.policy = &copyOnly
+		src.loop.run.push(src)
+	default:
+		src.recvFailed(errno)
+	}
+}
+
+var copyOnly = Policy{}
+
+// emptyPipe writes the pipe's content; true means that it is empty and has
+// gone back to the pool.
+func (f *Flow) emptyPipe() bool {
+	dst := f.dst
+	for f.inPipe > 0 {
+		if dst.pend.length > 0 || dst.flags&flagWritable == 0 {
+			return false
+		}
+		flags := 0
+		if f.left > 0 {
+			flags = unix.SPLICE_F_MORE
+		}
+		n, errno := sys.Splice(f.pipe.r, dst.fd, int(f.inPipe), flags)
+		if errno == unix.EAGAIN {
+			dst.flags &^= flagWritable
+			return false
+		}
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 {
+			f.broken(errno)
+			return false
+		}
+		f.inPipe -= int32(n)
+	}
+	f.freePipe()
+	return true
+}
+
+// freePipe gives the empty pipe back to the pool.
+func (f *Flow) freePipe() {
+	f.src.loop.pipes.put(f.pipe)
+	f.pipe = nil
+}
+
+// observeSplice watches the sizes of splices for the switch back to copying.
+func (f *Flow) observeSplice(n int) {
+	if f.policy.Always || f.left >= 0 {
+		return
+	}
+	if n >= int(f.policy.Small) {
+		f.streak = 0
+		return
+	}
+	f.streak++
+	if f.streak > f.policy.Streak {
+		f.splicing = false
+		f.streak = 0
+	}
+}
