@@ -62,3 +62,22 @@ func (m *Shm) Acquire(row, col, rows int, max uint64) bool {
 
 // Release gives a connection back.
 func (m *Shm) Release(row, col int) { m.Cell(row, col)[Open].Add(^uint64(0)) }
+
+// TakeBack zeroes the gauges of a dead worker's row in the first cols columns:
+// its open connections and pipes. Only the supervisor may call it.
+func (m *Shm) TakeBack(row, cols int) {
+	for col := range cols {
+		m.Cell(row, col)[Open].Store(0)
+	}
+	m.Loop(row)[PipesOpen].Store(0)
+}
+
+// OpenSum returns the number of open connections of a column in the first rows
+// rows.
+func (m *Shm) OpenSum(col, rows int) uint64 {
+	var sum uint64
+	for row := range rows {
+		sum += m.Cell(row, col)[Open].Load()
+	}
+	return sum
+}

@@ -1,0 +1,24 @@
+package ipc
+
+import (
+	"fmt"
+	"path/filepath"
+)
+
+// SystemControlPath is where the control socket of a daemon started by root
+// listens unless the configuration says otherwise.
+const SystemControlPath = "/run/3proxy/control.sock"
+
+// DefaultControlPath returns where the control socket of a daemon started by
+// user uid listens unless the configuration says otherwise: for root
+// SystemControlPath, else 3proxy/control.sock in runtimeDir (XDG_RUNTIME_DIR),
+// else a directory of the user's own in /tmp.
+func DefaultControlPath(uid int, runtimeDir string) string {
+	switch {
+	case uid == 0:
+		return SystemControlPath
+	case filepath.IsAbs(runtimeDir):
+		return filepath.Join(runtimeDir, "3proxy", "control.sock")
+	}
+	return filepath.Join("/tmp", fmt.Sprintf("3proxy-%d", uid), "control.sock")
+}
