@@ -42,7 +42,7 @@ const (
 	flagShutdown                      // FIN wanted once the output is gone
 	flagFailed                        // failure kept for OnError
 	flagWaiting                       // output had to wait: OnSent is due
-	flagEnded                         // OnEOF or OnError has been called
+	flagReported                      // the failure has been reported
 )
 
 const connEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET&(1<<32-1)
@@ -60,10 +60,11 @@ type Conn struct {
 	out  *Flow // the flow that writes to it
 	pend queue // output that could not be written yet
 
-	fd    int32
-	slot  uint32
-	gen   uint32
-	errno unix.Errno
+	flushed int64 // when waiting output last moved, in the loop's time
+	fd      int32
+	slot    uint32
+	gen     uint32
+	errno   unix.Errno
 	// readSize bounds one read in bytes; 0 means the whole shared buffer.
 	readSize int32
 	flags    uint16
@@ -231,6 +232,14 @@ func (c *Conn) StopRead() { c.flags &^= flagReading }
 // Pending returns how many bytes of output wait.
 func (c *Conn) Pending() int { return c.pend.length }
 
+// Flushed returns the loop's time, in milliseconds, when output that had to
+// wait last moved.
+func (c *Conn) Flushed() int64 { return c.flushed }
+
+// Blocked reports whether output waits for the peer to read, be it pending or
+// in the pipe of a flow.
+func (c *Conn) Blocked() bool { return c.pend.length > 0 || c.out != nil && c.out.inPipe > 0 }
+
 // HangupSeen reports whether the peer has closed or reset its side, as far as
 // events have told.
 func (c *Conn) HangupSeen() bool { return c.flags&(flagRDHUP|flagHangup|flagFailed) != 0 }
@@ -379,15 +388,15 @@ func (c *Conn) connected() {
 		errno = sys.SocketError(c.fd)
 	}
 	if errno != 0 {
-		c.flags |= flagEnded
+		c.flags |= flagReported
 	}
 	c.h.OnConnect(c, errno)
 }
 
 // report calls OnError for the remembered failure, once.
 func (c *Conn) report() {
-	if c.flags&flagEnded == 0 {
-		c.flags |= flagEnded
+	if c.flags&flagReported == 0 {
+		c.flags |= flagReported
 		c.h.OnError(c, c.errno)
 	}
 }
@@ -434,10 +443,7 @@ func (c *Conn) read() {
 
 func (c *Conn) eof() {
 	c.flags &^= flagReading | flagReadable | flagDrained
-	if c.flags&flagEnded == 0 {
-		c.flags |= flagEnded
-		c.h.OnEOF(c)
-	}
+	c.h.OnEOF(c)
 }
 
 // recv reads once into the shared buffer. A read that does not fill it has
@@ -485,6 +491,7 @@ func (c *Conn) flush() {
 			}
 			return
 		}
+		c.flushed = c.loop.nowMS
 		full := n == k.end-k.off
 		c.pend.consume(&c.loop.chunks, n)
 		if !full {

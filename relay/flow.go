@@ -110,7 +110,7 @@ func (f *Flow) finish(rest []byte) {
 }
 
 // blocked reports whether the destination has to take something first.
-func (f *Flow) blocked() bool { return f.dst.pend.length > 0 || f.inPipe > 0 }
+func (f *Flow) blocked() bool { return f.dst.Blocked() }
 
 // resume goes on after the destination has become free.
 func (f *Flow) resume() {
@@ -153,7 +153,6 @@ func (f *Flow) pump() {
 func (f *Flow) end() {
 	f.eof = true
 	f.src.flags &^= flagReadable | flagDrained
-	f.src.flags |= flagEnded
 	f.finish(nil)
 }
 

@@ -14,8 +14,8 @@ const acceptRetryMS = 100
 
 // AcceptHandler takes the connections of a Listener.
 type AcceptHandler interface {
-	// Admit reserves room for one connection; false pauses the listener until
-	// Resume.
+	// Admit reserves room for one connection. Before it answers false it must
+	// have paused the listener (Pause or PauseFor).
 	Admit(l *Listener) bool
 	// OnAccept takes a connection that was admitted; fd is the handler's.
 	OnAccept(l *Listener, fd int32, peer netip.AddrPort)
@@ -101,11 +101,9 @@ func (s *Listener) OnTimer(*Timer) {
 // that waits behind it is taken in the next turn: a turn is needed anyway, and
 // no call is spent to find the queue empty.
 func (s *Listener) accept() {
-	if !s.h.Admit(s) {
-		s.Pause()
-		return
+	if s.h.Admit(s) {
+		s.acceptAdmitted()
 	}
-	s.acceptAdmitted()
 }
 
 func (s *Listener) acceptAdmitted() bool {

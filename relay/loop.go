@@ -213,11 +213,10 @@ func (l *Loop) waitTime() int {
 	if at < 0 {
 		return -1
 	}
-	now := time.Since(l.base).Milliseconds()
-	if at <= now {
+	if at <= l.nowMS {
 		return 0
 	}
-	return int(min(at-now, 1<<30))
+	return int(min(at-l.nowMS, 1<<30))
 }
 
 func (l *Loop) dispatch(ev *unix.EpollEvent) {
@@ -241,7 +240,7 @@ func (l *Loop) dispatch(ev *unix.EpollEvent) {
 func (l *Loop) runQueued() {
 	for n := l.run.length; n > 0; n-- {
 		c := l.run.pop()
-		if c.fd >= 0 {
+		if c.opened {
 			c.process()
 		}
 	}

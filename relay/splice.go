@@ -90,6 +90,7 @@ func (f *Flow) emptyPipe() bool {
 			return false
 		}
 		f.inPipe -= int32(n)
+		dst.flushed = dst.loop.nowMS
 	}
 	f.freePipe()
 	return true
