@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,3 +55,6 @@ func bindListen(fd int, addr netip.AddrPort, backlog int) error {
 	}
 	return unix.Listen(fd, backlog)
 }
+
+// Millis returns ms milliseconds; a negative ms is the wait without limit.
+func Millis(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }
