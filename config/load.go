@@ -1,0 +1,160 @@
+package config
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"strings"
+)
+
+// BuiltinSource is the Source of the built-in configuration.
+const BuiltinSource = "built-in default"
+
+//go:embed default.cfg
+var builtin []byte
+
+// Load reads and runs the configuration file at path. It returns the
+// configuration, nil when any diagnostic is an error, and every diagnostic in
+// the order of the commands. Files named by include and $path are looked up
+// relative to the directory of the file that names them.
+func Load(path string) (*Config, []Diagnostic) {
+	return load(path, nil, systemEnvironment())
+}
+
+// LoadBytes is Load for text in memory; name stands for the path of the file.
+func LoadBytes(name string, data []byte) (*Config, []Diagnostic) {
+	if data == nil {
+		data = []byte{}
+	}
+	return load(name, data, systemEnvironment())
+}
+
+// LoadBuiltin loads the configuration used when there is no file.
+func LoadBuiltin() (*Config, []Diagnostic) { return LoadBytes(BuiltinSource, builtin) }
+
+// load runs data, or the file called name when data is nil.
+func load(name string, data []byte, env environment) (*Config, []Diagnostic) {
+	l := newLoader(name, env)
+	start := Pos{name, 1, 1}
+	switch data, err := l.mainFile(name, data); {
+	case err != nil:
+		l.errorf(start, "cannot read %s: %v", show(name), err)
+	default:
+		l.stack = []string{name}
+		l.runFile(name, data)
+		l.finish(start)
+	}
+	diags := l.diags.sorted()
+	if l.diags.errors > 0 {
+		return nil, diags
+	}
+	return l.cfg, diags
+}
+
+// loader runs a configuration.
+type loader struct {
+	env   environment
+	cfg   *Config
+	st    state
+	diags diagnostics
+
+	seq   int      // number of the command being run
+	stack []string // files being run, the main file first
+	reads int
+	bytes int
+	words int
+
+	shadowBudget int
+	analysis
+}
+
+func newLoader(name string, env environment) *loader {
+	return &loader{
+		env:      env,
+		cfg:      &Config{Source: name, DrainTimeout: defaultDrainTimeout},
+		st:       initialState(),
+		analysis: newAnalysis(),
+
+		shadowBudget: shadowBudget,
+	}
+}
+
+func (l *loader) mainFile(name string, data []byte) ([]byte, error) {
+	if data == nil {
+		var err error
+		if data, err = l.env.open(name); err != nil {
+			return nil, plainError(err)
+		}
+	}
+	if len(data) > maxFileSize {
+		return nil, fmt.Errorf("the file has more than %d bytes", maxFileSize)
+	}
+	l.bytes = len(data)
+	l.addFile(name)
+	return data, nil
+}
+
+func (l *loader) errorf(pos Pos, format string, args ...any) {
+	l.diags.add(l.seq, pos, Error, fmt.Sprintf(format, args...))
+}
+
+func (l *loader) warnf(pos Pos, format string, args ...any) {
+	l.diags.add(l.seq, pos, Warning, fmt.Sprintf(format, args...))
+}
+
+// countWord counts a word; when there are too many the run ends.
+func (l *loader) countWord(pos Pos) bool {
+	if l.words++; l.words <= maxWords {
+		return true
+	}
+	l.errorf(pos, "the configuration has more than %d words", maxWords)
+	l.diags.full = true
+	return false
+}
+
+// runFile runs every line of a file up to its end command.
+func (l *loader) runFile(name string, data []byte) {
+	if !l.checkText(name, data) {
+		return
+	}
+	skip := 0
+	if bytes.HasPrefix(data, []byte("\ufeff")) {
+		skip = len("\ufeff")
+	}
+	for line := 1; len(data) > 0 && !l.diags.full; line++ {
+		text := data
+		if end := bytes.IndexByte(data, '\n'); end >= 0 {
+			text, data = data[:end], data[end+1:]
+		} else {
+			data = nil
+		}
+		if !l.runLine(name, text, line, skip) {
+			return
+		}
+		skip = 0
+	}
+}
+
+// runLine runs one line from the byte at index skip on. It returns false
+// after the end command.
+func (l *loader) runLine(name string, text []byte, line, skip int) bool {
+	if len(text) == skip || text[skip] == '#' || isBlank(text[skip]) {
+		return true
+	}
+	l.seq++
+	x := lexer{l: l, file: name, src: text, i: skip, line: line}
+	if !x.run() {
+		l.noteBroken(text[skip:])
+		return true
+	}
+	return l.runCommand(x.words)
+}
+
+// noteBroken keeps a service line that could not be read from being missed
+// again as "no service".
+func (l *loader) noteBroken(text []byte) {
+	name, _, _ := strings.Cut(string(bytes.TrimLeft(text, `"`)), " ")
+	if c, ok := commandTable[name]; ok && c.service {
+		l.sawService = true
+	}
+}

@@ -1,0 +1,272 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"3proxyd/internal/sockopt"
+)
+
+// options reads the options of one service line into a Service.
+type options struct {
+	l    *loader
+	s    Service
+	good bool
+
+	port             uint16
+	portSet          bool
+	portPos          Pos
+	listenSet        bool
+	ext4Set, ext6Set bool
+}
+
+// newOptions begins a service with the present state.
+func (l *loader) newOptions(kind Kind, c call) *options {
+	st := &l.st
+	return &options{l: l, good: true, s: Service{
+		Kind: kind, Pos: c.name.pos, Listen: st.internal,
+		External4: st.external4, External6: st.external6,
+		Auth: slices.Clone(st.auth), ACL: -1,
+		MaxConn: st.maxConn, Backlog: st.backlog, Timeouts: st.timeouts,
+		Log: st.log, LogFormat: st.logFormat, Splice: DefaultSplice,
+	}}
+}
+
+func (o *options) errorf(pos Pos, format string, args ...any) {
+	o.good = false
+	o.l.errorf(pos, "%s: %s", o.s.Kind, fmt.Sprintf(format, args...))
+}
+
+// parse reads the leading words that begin with "-" and returns the others.
+func (o *options) parse(words []word) []word {
+	for i, w := range words {
+		if !strings.HasPrefix(w.text, "-") {
+			return words[i:]
+		}
+		o.option(w)
+	}
+	return nil
+}
+
+// optionTable has the options by the letters after the "-", the longest
+// first.
+var optionTable = []struct {
+	prefix string
+	parse  func(o *options, value word)
+}{
+	{"ol", func(o *options, v word) { o.socketOptions(v, sockopt.Listen, &o.s.ListenOptions) }},
+	{"oc", func(o *options, v word) { o.socketOptions(v, sockopt.Client, &o.s.ClientOptions) }},
+	{"os", func(o *options, v word) { o.socketOptions(v, sockopt.Server, &o.s.ServerOptions) }},
+	{"p", (*options).listenPort},
+	{"i", (*options).listenOn},
+	{"e", (*options).connectFrom},
+	{"s", (*options).splice},
+	{"b", (*options).bufferSize},
+	{"C", (*options).closeBoth},
+}
+
+// laterOptions are the first letters, or the whole, of options that 3proxy
+// has as well.
+var laterOptions = []string{
+	"46", "64", "4", "6", "Di", "De", "D", "ni", "ne", "Ni", "Ne", "N", "H", "g",
+	"u2", "u", "a2", "a1", "a", "l", "t", "R", "r", "U", "or", "oR", "P", "c",
+	"f", "h", "T", "S", "d", "I", "x", "X", "F",
+}
+
+var allOptions = []string{"-p", "-i", "-e", "-s", "-b", "-C", "-ol", "-oc", "-os"}
+
+func (o *options) option(w word) {
+	body := w.from(1)
+	for _, e := range optionTable {
+		if strings.HasPrefix(body.text, e.prefix) {
+			e.parse(o, body.from(len(e.prefix)))
+			return
+		}
+	}
+	for _, p := range laterOptions {
+		if strings.HasPrefix(body.text, p) {
+			o.errorf(w.pos, "option -%s: %s", p, notYet)
+			return
+		}
+	}
+	o.errorf(w.pos, "unknown option %s; the options are %s", show(w.text), strings.Join(allOptions, " "))
+}
+
+// attached reports an option whose value does not follow at once.
+func (o *options) attached(option string, value word, example string) bool {
+	if value.text != "" {
+		return true
+	}
+	o.errorf(value.pos, "%s: the value must follow without a blank, as in %s", option, example)
+	return false
+}
+
+func (o *options) listenPort(v word) {
+	if !o.attached("-p", v, "-p3128") {
+		return
+	}
+	if o.portSet {
+		o.errorf(v.pos, "-p is given twice")
+		return
+	}
+	port, ok := o.l.port(string(o.s.Kind)+": -p", v)
+	o.port, o.portSet, o.portPos, o.good = port, true, v.pos, o.good && ok
+}
+
+func (o *options) listenOn(v word) {
+	if !o.attached("-i", v, "-i127.0.0.1") {
+		return
+	}
+	if o.listenSet {
+		o.errorf(v.pos, "-i is given twice")
+		return
+	}
+	e, ok := o.l.listenAddress(string(o.s.Kind)+": -i", v)
+	o.s.Listen, o.listenSet, o.good = e, true, o.good && ok
+}
+
+func (o *options) connectFrom(v word) {
+	if !o.attached("-e", v, "-e192.0.2.1") {
+		return
+	}
+	a, ok := o.l.sourceAddress(string(o.s.Kind)+": -e", v)
+	if !ok {
+		o.good = false
+		return
+	}
+	seen := &o.ext6Set
+	if a.Is4() {
+		seen = &o.ext4Set
+	}
+	if *seen {
+		o.errorf(v.pos, "-e is given twice for one address family")
+		return
+	}
+	*seen = true
+	setExternal(&o.s.External4, &o.s.External6, a)
+}
+
+// Bounds of -s and -b.
+const (
+	maxSpliceSize   = 16 << 20
+	maxSpliceStreak = 1000
+	minBuffer       = 1024
+	maxBuffer       = 4 << 20
+)
+
+// splice reads [MODE][:MIN[,STREAK[,SMALL]]].
+func (o *options) splice(v word) {
+	o.s.Splice = DefaultSplice
+	colon := strings.IndexByte(v.text, ':')
+	mode := v
+	if colon >= 0 {
+		mode = v.slice(0, colon)
+	}
+	if mode.text != "" {
+		n, ok := parseNumber(mode.text, 0, 7)
+		if !ok || n == 4 {
+			o.errorf(mode.pos, "-s: %s: expected mode 0 (off), 1, 2, 3 (always) or 5, 6, 7 (where it pays)", show(mode.text))
+			return
+		}
+		o.s.Splice.Mode = n
+	}
+	if colon >= 0 {
+		o.spliceTuning(v.from(colon + 1))
+	}
+}
+
+func (o *options) spliceTuning(v word) {
+	sp := &o.s.Splice
+	fields := []struct {
+		value  *int
+		lo, hi int
+		name   string
+	}{
+		{&sp.Min, 1, maxSpliceSize, "MIN"},
+		{&sp.Streak, 1, maxSpliceStreak, "STREAK"},
+		{&sp.Small, 0, maxSpliceSize, "SMALL"},
+	}
+	parts := v.split(isComma)
+	if len(parts) > len(fields) {
+		o.errorf(parts[len(fields)].pos, "-s: expected at most MIN,STREAK,SMALL after the \":\"")
+		return
+	}
+	for i, part := range parts {
+		f := fields[i]
+		n, ok := parseNumber(part.text, f.lo, f.hi)
+		if !ok {
+			o.errorf(part.pos, "-s: %s: expected %s, a number from %d to %d", show(part.text), f.name, f.lo, f.hi)
+			return
+		}
+		*f.value = n
+	}
+	if sp.Small > sp.Min {
+		o.errorf(v.pos, "-s: SMALL (%d) is larger than MIN (%d)", sp.Small, sp.Min)
+	}
+}
+
+func (o *options) bufferSize(v word) {
+	if !o.attached("-b", v, "-b65536") {
+		return
+	}
+	n, ok := parseNumber(v.text, minBuffer, maxBuffer)
+	if !ok {
+		o.errorf(v.pos, "-b: %s: expected a number of bytes from %d to %d", show(v.text), minBuffer, maxBuffer)
+		return
+	}
+	o.s.BufferSize = n
+}
+
+func (o *options) closeBoth(v word) {
+	switch v.text {
+	case "", "1":
+		o.s.CloseBoth = true
+	default:
+		o.errorf(v.pos, "-C: %s: expected -C or -C1", show(v.text))
+	}
+}
+
+// socketOptions reads NAME or NAME=VALUE, separated by commas, plus signs or,
+// in quotes, blanks.
+func (o *options) socketOptions(v word, role sockopt.Role, list *[]SockOpt) {
+	if !o.attached("-o"+role.Letter(), v, "-o"+role.Letter()+"TCP_NODELAY") {
+		return
+	}
+	isSep := func(c byte) bool { return c == ',' || c == '+' || isBlank(c) }
+	for _, item := range v.split(isSep) {
+		if item.text == "" {
+			continue
+		}
+		o.socketOption(item, role, list)
+	}
+}
+
+func (o *options) socketOption(item word, role sockopt.Role, list *[]SockOpt) {
+	name, value, hasValue := strings.Cut(item.text, "=")
+	opt, ok := sockopt.Lookup(name)
+	if !ok {
+		names := sockopt.Names(role)
+		o.errorf(item.pos, "unknown socket option %s%s; -o%s takes %s",
+			show(name), didYouMean(name, names), role.Letter(), strings.Join(names, ", "))
+		return
+	}
+	if !opt.Allows(role) {
+		o.errorf(item.pos, "%s makes no sense for -o%s (%s sockets)", opt.Name, role.Letter(), role)
+		return
+	}
+	n, text, err := opt.Parse(value, hasValue)
+	if err != nil {
+		pos := item.pos
+		if hasValue {
+			pos = item.at(len(name) + 1)
+		}
+		o.errorf(pos, "%s: %v", opt.Name, err)
+		return
+	}
+	if slices.ContainsFunc(*list, func(s SockOpt) bool { return s.Name == opt.Name }) {
+		o.errorf(item.pos, "%s is given twice in -o%s", opt.Name, role.Letter())
+		return
+	}
+	*list = append(*list, SockOpt{Name: opt.Name, Value: n, Text: text})
+}

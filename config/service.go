@@ -1,0 +1,219 @@
+package config
+
+import (
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"3proxyd/internal/sockopt"
+)
+
+const portMapUsage = "[OPTIONS] SRCPORT DSTADDR DSTPORT"
+
+// defaultPorts are the listening ports of services without -p.
+var defaultPorts = map[Kind]uint16{Proxy: 3128, Socks: 1080}
+
+func runProxy(l *loader, c call) { l.runServer(Proxy, c) }
+func runSocks(l *loader, c call) { l.runServer(Socks, c) }
+
+// runServer starts a service that takes options only.
+func (l *loader) runServer(kind Kind, c call) {
+	o := l.newOptions(kind, c)
+	rest := o.parse(c.args)
+	if len(rest) > 0 {
+		l.errorf(rest[0].pos, "%s: %s: expected an option", kind, show(rest[0].text))
+		o.good = false
+	}
+	l.addService(o)
+}
+
+func runTCPPM(l *loader, c call) {
+	o := l.newOptions(TCPPM, c)
+	rest := o.parse(c.args)
+	if o.portSet {
+		o.errorf(o.portPos, "-p: the port is the first word after the options; write: tcppm %s", portMapUsage)
+	}
+	switch {
+	case len(rest) < 3:
+		o.errorf(c.name.pos, "a word is missing; write: tcppm %s", portMapUsage)
+	case len(rest) > 3:
+		o.errorf(rest[3].pos, "there is a word too many here; write: tcppm %s", portMapUsage)
+	default:
+		o.portMap(rest)
+	}
+	l.addService(o)
+}
+
+// portMap reads SRCPORT DSTADDR DSTPORT.
+func (o *options) portMap(words []word) {
+	port, ok := o.l.port("tcppm: SRCPORT", words[0])
+	o.port, o.portSet, o.good = port, true, o.good && ok
+	target, ok := o.l.targetAddress(words[1])
+	o.good = o.good && ok
+	if target.Unix != "" && words[2].text == "0" {
+		// The port of a Unix socket means nothing, but 3proxy wants one.
+		o.s.Target = &target
+		return
+	}
+	target.Port, ok = o.l.port("tcppm: DSTPORT", words[2])
+	if target.Unix != "" {
+		target.Port = 0
+	}
+	o.good = o.good && ok
+	o.s.Target = &target
+}
+
+func (l *loader) targetAddress(w word) (Endpoint, bool) {
+	if strings.HasPrefix(w.text, "unix:") {
+		path, ok := l.unixAddress("tcppm", w.from(len("unix:")))
+		return Endpoint{Unix: path}, ok
+	}
+	a, err := parseAddr(w.text)
+	switch {
+	case err == nil && (a.IsUnspecified() || a.IsMulticast()):
+		l.errorf(w.pos, "tcppm: %s: this address cannot be connected to", show(w.text))
+		return Endpoint{}, false
+	case err == nil:
+		return Endpoint{Addr: a}, true
+	case strings.ContainsAny(w.text, ":%"):
+		l.errorf(w.pos, "tcppm: %s: expected an address, a host name, unix:PATH or unix:@NAME", show(w.text))
+		return Endpoint{}, false
+	}
+	host, err := checkHost(w.text)
+	if err != nil {
+		l.errorf(w.pos, "tcppm: %s: %v", show(w.text), err)
+		return Endpoint{}, false
+	}
+	return Endpoint{Host: host}, true
+}
+
+// addService finishes a service line: it completes the listening address and
+// adds the service unless something is wrong with it.
+func (l *loader) addService(o *options) {
+	l.pending = map[string]pendingCommand{}
+	o.finishListen()
+	o.checkUnixOptions()
+	s := &o.s
+	s.ID = string(s.Kind) + "@" + s.Listen.String()
+	if !l.claimAddress(s) || !o.good {
+		return
+	}
+	if len(l.cfg.Services) == MaxServices {
+		l.errorf(s.Pos, "%s: more than %d services", s.Kind, MaxServices)
+		return
+	}
+	s.ACL = l.captureRules()
+	l.seqOf[s.Pos] = l.seq
+	l.cfg.Services = append(l.cfg.Services, *s)
+}
+
+// captureRules returns the index of the access list as it is now.
+func (l *loader) captureRules() int {
+	if len(l.st.rules) == 0 {
+		return -1
+	}
+	if l.st.aclIndex < 0 {
+		l.ruleCount += len(l.st.rules)
+		if l.ruleCount > maxRules {
+			l.errorf(l.st.rules[0].Pos, "all access lists together have more than %d rules; flush the list between services", maxRules)
+			l.diags.full = true
+			return -1
+		}
+		l.st.aclIndex = len(l.cfg.ACLs)
+		l.cfg.ACLs = append(l.cfg.ACLs, slices.Clip(l.st.rules))
+	}
+	return l.st.aclIndex
+}
+
+// finishListen fills in the default port.
+func (o *options) finishListen() {
+	s := &o.s
+	if s.Listen.Unix != "" {
+		if o.portSet && s.Kind != TCPPM {
+			o.l.warnf(o.portPos, "%s: -p has no effect on a service that listens on a Unix socket", s.Kind)
+		}
+		return
+	}
+	s.Listen.Port = defaultPorts[s.Kind]
+	if o.portSet {
+		s.Listen.Port = o.port
+	}
+}
+
+// checkUnixOptions refuses options of TCP and IP for Unix sockets.
+func (o *options) checkUnixOptions() {
+	s := &o.s
+	if s.Listen.Unix != "" {
+		o.socketLevelOnly("-ol", s.ListenOptions, "the service listens")
+		o.socketLevelOnly("-oc", s.ClientOptions, "the service listens")
+	}
+	if s.Target != nil && s.Target.Unix != "" {
+		o.socketLevelOnly("-os", s.ServerOptions, "the target is")
+	}
+}
+
+func (o *options) socketLevelOnly(letter string, list []SockOpt, what string) {
+	for _, so := range list {
+		if opt, ok := sockopt.Lookup(so.Name); ok && !opt.ForUnix() {
+			o.errorf(o.s.Pos, "%s%s: %s on a Unix socket, which does not have this option", letter, so.Name, what)
+		}
+	}
+}
+
+// claimed is a listening address in use by a service line.
+type claimed struct {
+	addr netip.Addr
+	unix string
+	pos  Pos
+}
+
+// claimAddress reports an address that another service listens on. A wildcard
+// address overlaps with every address of its family.
+func (l *loader) claimAddress(s *Service) bool {
+	mine := claimed{s.Listen.Addr, cleanUnix(s.Listen.Unix), s.Pos}
+	if mine.unix == "" && s.Listen.Port == 0 {
+		return true // the port is missing or wrong, which has been reported
+	}
+	for _, other := range l.listening[s.Listen.Port] {
+		if !mine.overlaps(other) {
+			continue
+		}
+		l.errorf(s.Pos, "%s: %s is already taken by the service at %s", s.Kind, s.Listen, other.pos)
+		return false
+	}
+	l.listening[s.Listen.Port] = append(l.listening[s.Listen.Port], mine)
+	return true
+}
+
+func (c claimed) overlaps(o claimed) bool {
+	if c.unix != "" || o.unix != "" {
+		return c.unix == o.unix
+	}
+	if c.addr.Is4() != o.addr.Is4() {
+		return false
+	}
+	return c.addr == o.addr || c.addr.IsUnspecified() || o.addr.IsUnspecified()
+}
+
+func cleanUnix(path string) string {
+	if path == "" || path[0] == '@' {
+		return path
+	}
+	return filepath.Clean(path)
+}
+
+// String returns "ADDRESS:PORT", "HOST:PORT", "unix:PATH" or "unix:@NAME".
+func (e Endpoint) String() string {
+	if e.Unix != "" {
+		return "unix:" + e.Unix
+	}
+	if e.Host != "" {
+		return e.Host + ":" + strconv.Itoa(int(e.Port))
+	}
+	if !e.Addr.IsValid() {
+		return ":" + strconv.Itoa(int(e.Port))
+	}
+	return netip.AddrPortFrom(e.Addr, e.Port).String()
+}
