@@ -1,0 +1,235 @@
+package http1
+
+// Field is one field line of a head. Both are slices of the buffer that was
+// parsed, Value without white space around it.
+type Field struct {
+	Name, Value []byte
+
+	kind fieldKind
+}
+
+// fieldKind is what the proxy knows of a field's name.
+type fieldKind uint8
+
+const (
+	kindUnknown fieldKind = iota // not classified: made by a caller
+	kindOther
+	kindHop // for this connection only: never forwarded
+	kindConnection
+	kindContentLength
+	kindExpect
+	kindHost
+	kindMaxForwards
+	kindProxyAuthorization
+	kindProxyConnection
+	kindTrailer
+	kindTransferEncoding
+	kindUpgrade
+	kindVia
+)
+
+// classify maps a name to its kind. Everything in "Proxy-" is meant for this
+// proxy (RFC 9110 section 11.7); the other hop-by-hop fields are those of RFC
+// 9110 section 7.6.1 and RFC 9113 appendix (HTTP2-Settings).
+func classify(name []byte) fieldKind {
+	switch len(name) {
+	case 2:
+		if equalFold(name, "te") {
+			return kindHop
+		}
+	case 3:
+		if equalFold(name, "via") {
+			return kindVia
+		}
+	case 4:
+		if equalFold(name, "host") {
+			return kindHost
+		}
+	case 6:
+		if equalFold(name, "expect") {
+			return kindExpect
+		}
+	case 7:
+		if equalFold(name, "upgrade") {
+			return kindUpgrade
+		}
+		if equalFold(name, "trailer") {
+			return kindTrailer
+		}
+	default:
+		return classifyLong(name)
+	}
+	return kindOther
+}
+
+func classifyLong(name []byte) fieldKind {
+	switch {
+	case len(name) > 6 && equalFold(name[:6], "proxy-"):
+		if equalFold(name, "proxy-authorization") {
+			return kindProxyAuthorization
+		}
+		if equalFold(name, "proxy-connection") {
+			return kindProxyConnection
+		}
+		return kindHop
+	case len(name) == 10:
+		if equalFold(name, "connection") {
+			return kindConnection
+		}
+		if equalFold(name, "keep-alive") {
+			return kindHop
+		}
+	case len(name) == 12 && equalFold(name, "max-forwards"):
+		return kindMaxForwards
+	case len(name) == 14:
+		if equalFold(name, "content-length") {
+			return kindContentLength
+		}
+		if equalFold(name, "http2-settings") {
+			return kindHop
+		}
+	case len(name) == 17 && equalFold(name, "transfer-encoding"):
+		return kindTransferEncoding
+	}
+	return kindOther
+}
+
+// framing collects what the fields say about the length of the message and
+// about the connection.
+type framing struct {
+	length      int64 // -1: no Content-Length
+	codings     int   // number of Transfer-Encoding lines
+	chunked     bool
+	close       bool
+	keepAlive   bool
+	upgrade     bool // Connection: upgrade
+	upgradeTo   bool // Upgrade names a protocol
+	h2c         bool // it names h2c
+	nominations int
+}
+
+// add takes one field into account.
+func (fr *framing) add(f *Field) *Error {
+	switch f.kind {
+	case kindContentLength:
+		return fr.addLength(f.Value)
+	case kindTransferEncoding:
+		return fr.addCoding(f.Value)
+	case kindConnection, kindProxyConnection:
+		return fr.addConnection(f.Value)
+	case kindUpgrade:
+		fr.upgradeTo = fr.upgradeTo || len(f.Value) > 0
+		fr.h2c = fr.h2c || offersH2C(f.Value)
+	}
+	return nil
+}
+
+func (fr *framing) addLength(value []byte) *Error {
+	if fr.length >= 0 {
+		return errLengthTwice
+	}
+	n, ok := parseDigits(value, 19)
+	if !ok {
+		return errLength
+	}
+	fr.length = n
+	return nil
+}
+
+func (fr *framing) addCoding(value []byte) *Error {
+	if fr.codings++; fr.codings > 1 {
+		return errCodingTwice
+	}
+	if equalFold(value, "chunked") {
+		fr.chunked = true
+		return nil
+	}
+	return unknownCoding(value)
+}
+
+// unknownCoding tells a list of codings that ends with chunked, whose end
+// could be found, from one that is wrong (RFC 9112 section 6.1).
+func unknownCoding(value []byte) *Error {
+	for {
+		var coding []byte
+		coding, value = nextElement(value)
+		last := value == nil
+		if len(coding) == 0 || tokenLen(coding) != len(coding) || equalFold(coding, "chunked") != last {
+			return errCoding
+		}
+		if last {
+			return errCodingOther
+		}
+	}
+}
+
+func (fr *framing) addConnection(list []byte) *Error {
+	for list != nil {
+		var option []byte
+		option, list = nextElement(list)
+		switch {
+		case len(option) == 0:
+		case equalFold(option, "close"):
+			fr.close = true
+		case equalFold(option, "keep-alive"):
+			fr.keepAlive = true
+		case equalFold(option, "upgrade"):
+			fr.upgrade = true
+		default:
+			if fr.nominations++; fr.nominations > maxNominated {
+				return errNominated
+			}
+		}
+	}
+	return nil
+}
+
+// persistent tells whether the sender wants to keep the connection (RFC 9112
+// section 9.3).
+func (fr *framing) persistent(minor int) bool {
+	return !fr.close && (minor > 0 || fr.keepAlive)
+}
+
+// upgrading tells whether the message asks for, or grants, a protocol that can
+// be relayed (RFC 9110 section 7.8).
+func (fr *framing) upgrading() bool { return fr.upgrade && fr.upgradeTo && !fr.h2c }
+
+// offersH2C tells whether a list of protocols has h2c. That upgrade needs
+// HTTP2-Settings, which is not forwarded, and would let requests pass unseen.
+func offersH2C(list []byte) bool {
+	for list != nil {
+		var protocol []byte
+		protocol, list = nextElement(list)
+		if equalFold(protocol, "h2c") {
+			return true
+		}
+	}
+	return false
+}
+
+// dropNominated marks the fields that Connection names as hop-by-hop. Only
+// fields without a role in the message's own framing or routing can be named:
+// dropping Host or Content-Length would change what the next hop reads.
+func dropNominated(fields []Field) {
+	for i := range fields {
+		if k := fields[i].kind; k != kindConnection && k != kindProxyConnection {
+			continue
+		}
+		for list := fields[i].Value; list != nil; {
+			var name []byte
+			name, list = nextElement(list)
+			dropNamed(fields, name)
+		}
+	}
+}
+
+func dropNamed(fields []Field, name []byte) {
+	if len(name) == 0 {
+		return
+	}
+	for i := range fields {
+		if fields[i].kind == kindOther && equalFoldBytes(fields[i].Name, name) {
+			fields[i].kind = kindHop
+		}
+	}
+}
