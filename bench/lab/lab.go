@@ -12,12 +12,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Lab is the place. Its roles are ready when New returns.
@@ -27,11 +26,11 @@ type Lab struct {
 	// Dir is a directory for files that nobody needs later. It is readable for
 	// every user, since proxies change theirs.
 	Dir  string
-	lock *os.File
+	lock net.Listener
 }
 
-// lockName is the file that keeps two labs from disturbing each other.
-const lockName = prefix + ".lock"
+// lockName is the socket that keeps two labs from disturbing each other.
+const lockName = "@" + prefix + "-lock"
 
 // New makes the lab; it needs root. While another lab runs on this machine it
 // waits until ctx ends.
@@ -39,7 +38,7 @@ func New(ctx context.Context, cpus CPUs) (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("network namespaces need root: run as root")
 	}
-	lock, err := acquire(ctx, filepath.Join(os.TempDir(), lockName))
+	lock, err := acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -96,24 +95,23 @@ func (l *Lab) Close() error {
 	return errors.Join(append(errs, l.lock.Close())...)
 }
 
-// acquire takes the lock file, which the kernel releases with the process.
-func acquire(ctx context.Context, path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock: %w", err)
-	}
+// acquire takes the abstract Unix socket that stands for the right to measure;
+// it vanishes with the process, unix(7).
+func acquire(ctx context.Context) (net.Listener, error) {
 	for told := false; ; told = true {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		l, err := net.Listen("unix", lockName)
 		if err == nil {
-			return f, nil
+			return l, nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return nil, fmt.Errorf("lock: %w", err)
 		}
 		if !told {
 			fmt.Fprintln(os.Stderr, "waiting for another run on this machine to end")
 		}
 		select {
 		case <-ctx.Done():
-			_ = f.Close()
-			return nil, fmt.Errorf("wait for %s: %w", path, ctx.Err())
+			return nil, fmt.Errorf("wait for another run: %w", ctx.Err())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -8,11 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // The addresses of the lab.
@@ -138,39 +134,17 @@ func ip(args ...string) error {
 
 // removeNet ends what still runs in a namespace of ours and removes it.
 func removeNet(ns string) error {
-	if _, err := os.Stat(filepath.Join(netnsDir, ns)); errors.Is(err, os.ErrNotExist) {
+	file, err := os.Stat(filepath.Join(netnsDir, ns))
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		pids, err := netPIDs(ns)
-		if err != nil {
-			return err
-		}
-		if len(pids) == 0 || time.Now().After(deadline) {
-			break
-		}
-		for _, pid := range pids {
-			_ = unix.Kill(pid, unix.SIGKILL)
-		}
+	if err != nil {
+		return fmt.Errorf("namespace: %w", err)
+	}
+	if err := killAll(file); err != nil {
+		return err
 	}
 	return ip("netns", "del", ns)
-}
-
-// netPIDs lists the processes in a namespace, ip-netns(8); this process, whose
-// threads visit it, is not among them.
-func netPIDs(ns string) ([]int, error) {
-	out, err := exec.Command("ip", "netns", "pids", ns).Output()
-	if err != nil {
-		return nil, fmt.Errorf("ip netns pids %s: %w", ns, err)
-	}
-	var pids []int
-	for _, word := range strings.Fields(string(out)) {
-		pid, err := strconv.Atoi(word)
-		if err == nil && pid > 1 && pid != os.Getpid() {
-			pids = append(pids, pid)
-		}
-	}
-	return pids, nil
 }
 
 // removeStale removes what runs that ended without cleaning up have left.

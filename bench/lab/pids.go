@@ -6,6 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // pidsIn lists the processes whose network namespace is the file ns. Those
@@ -27,4 +30,21 @@ func pidsIn(ns fs.FileInfo) ([]int, error) {
 		}
 	}
 	return pids, nil
+}
+
+// killAll kills the processes whose network namespace is the file ns, again and
+// again until none is left, since they may be starting others.
+func killAll(ns fs.FileInfo) error {
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		pids, err := pidsIn(ns)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes %v do not end", pids)
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
 }

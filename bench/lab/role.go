@@ -92,14 +92,11 @@ func (r *Role) PIDs() ([]int, error) {
 
 // Kill ends every process in the role's namespace.
 func (r *Role) Kill() error {
-	pids, err := r.PIDs()
+	file, err := os.Stat(filepath.Join(netnsDir, r.ns))
 	if err != nil {
-		return err
+		return fmt.Errorf("namespace: %w", err)
 	}
-	for _, pid := range pids {
-		_ = unix.Kill(pid, unix.SIGKILL)
-	}
-	return nil
+	return killAll(file)
 }
 
 // WaitListening waits until to accepts connections from the role.

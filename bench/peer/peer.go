@@ -1,0 +1,145 @@
+// Package peer knows the proxies that are measured: where their binaries are,
+// which modes they have and how they are configured. Each has a file of its
+// own. All run one worker or thread, log nothing and take connections on the
+// ports of Port.
+package peer
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"3proxyd/bench/scenario"
+)
+
+// Peer is a kind of proxy.
+type Peer struct {
+	// Name is what users call it. A label such as "3proxyd-old" means the peer
+	// 3proxyd with a binary or options of its own.
+	Name  string
+	Modes []scenario.Mode
+	// Binary is looked up in the path and the sbin directories; "" means that
+	// there is no process at all.
+	Binary string
+	// Packages are the Debian packages that hold it.
+	Packages []string
+	// Version are the arguments that make it print its version.
+	Version []string
+	// Configure writes the configuration and returns the arguments that run
+	// the proxy in the foreground.
+	Configure func(Env) ([]string, error)
+}
+
+// Env is what a configuration is made from.
+type Env struct {
+	// Dir is an empty directory, readable for every user, that the proxy may
+	// not be able to write to.
+	Dir string
+	// Listen is where clients connect to; Out is the address towards Origin.
+	Listen netip.Addr
+	Out    netip.Addr
+	Origin netip.AddrPort
+	CPUs   []int
+	// Options are words from the command line for the peer's services, Lines
+	// are whole lines for its configuration. Only some peers take them.
+	Options string
+	Lines   []string
+}
+
+// Port returns the port on which a peer serves a mode.
+func Port(m scenario.Mode) uint16 {
+	switch m {
+	case scenario.Socks:
+		return 1080
+	case scenario.HTTP, scenario.Connect:
+		return 3128
+	}
+	return 9000
+}
+
+// All lists the peers.
+var All = []*Peer{daemon, nginx, haproxy, haproxySplice, dante, squid, tinyproxy, direct}
+
+// Find returns the peer of a label: NAME or NAME-ANYTHING.
+func Find(label string) (*Peer, error) {
+	var best *Peer
+	for _, p := range All {
+		matches := label == p.Name || strings.HasPrefix(label, p.Name+"-")
+		if matches && (best == nil || len(p.Name) > len(best.Name)) {
+			best = p
+		}
+	}
+	if best == nil {
+		return nil, fmt.Errorf("proxy %q is not known; known are %s", label, strings.Join(Names(), ", "))
+	}
+	return best, nil
+}
+
+// Names lists the names of all peers.
+func Names() []string {
+	var names []string
+	for _, p := range All {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// Serves tells whether the peer has the mode.
+func (p *Peer) Serves(m scenario.Mode) bool {
+	for _, have := range p.Modes {
+		if have == m {
+			return true
+		}
+	}
+	return false
+}
+
+// Lookup returns the path of the peer's binary.
+func (p *Peer) Lookup() (string, error) {
+	if path, err := exec.LookPath(p.Binary); err == nil {
+		return filepath.Abs(path)
+	}
+	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
+		path := filepath.Join(dir, p.Binary)
+		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not installed", p.Binary)
+}
+
+// maxVersion bounds the text kept of a version in bytes.
+const maxVersion = 80
+
+// VersionOf asks the binary at path for its version; "" if it does not say.
+func (p *Peer) VersionOf(path string) string {
+	if len(p.Version) == 0 {
+		return ""
+	}
+	cmd := exec.Command(path, p.Version...)
+	cmd.WaitDelay = time.Second
+	timer := time.AfterFunc(5*time.Second, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	// Some print it and exit with an error.
+	out, _ := cmd.CombinedOutput()
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return line[:min(len(line), maxVersion)]
+}
+
+// write puts a configuration file into the directory and returns its path.
+func (e Env) write(name, text string) (string, error) {
+	path := filepath.Join(e.Dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		return "", fmt.Errorf("write configuration: %w", err)
+	}
+	return path, nil
+}
+
+// at returns the listening address of a mode.
+func (e Env) at(m scenario.Mode) string {
+	return netip.AddrPortFrom(e.Listen, Port(m)).String()
+}
