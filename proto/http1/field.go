@@ -56,7 +56,8 @@ func classify(name []byte) fieldKind {
 		if equalFold(name, "trailer") {
 			return kindTrailer
 		}
-	default:
+	}
+	if len(name) > len("proxy-") {
 		return classifyLong(name)
 	}
 	return kindOther
@@ -64,7 +65,7 @@ func classify(name []byte) fieldKind {
 
 func classifyLong(name []byte) fieldKind {
 	switch {
-	case len(name) > 6 && equalFold(name[:6], "proxy-"):
+	case equalFold(name[:len("proxy-")], "proxy-"):
 		if equalFold(name, "proxy-authorization") {
 			return kindProxyAuthorization
 		}
