@@ -111,11 +111,11 @@ func (l *loader) warnPending() {
 	}
 	for _, name := range sortedKeys(l.pending) {
 		p := l.pending[name]
-		more := ""
+		what := "has no effect"
 		if p.count > 1 {
-			more = fmt.Sprintf(" (nor do the %d after it)", p.count-1)
+			what = fmt.Sprintf("this line and %d more after it have no effect", p.count-1)
 		}
-		l.warnAt(p.seq, p.pos, "%s: has no effect%s: it acts on the services after it, and there are none", name, more)
+		l.warnAt(p.seq, p.pos, "%s: %s: no service follows", name, what)
 	}
 }
 

@@ -1,8 +1,11 @@
 package config
 
 import (
+	"errors"
 	"slices"
 	"strings"
+
+	"3proxyd/accesslog"
 )
 
 func runLog(l *loader, c call) {
@@ -53,5 +56,10 @@ func runLogFormat(l *loader, c call) {
 // checkLogFormat returns the offset and the text of what is wrong with a
 // format of the access log.
 func checkLogFormat(format string) (offset int, err error) {
-	return 0, nil
+	_, err = accesslog.Compile(format)
+	var bad *accesslog.Error
+	if errors.As(err, &bad) {
+		return min(bad.Offset, len(format)), errors.New(bad.Text)
+	}
+	return 0, err
 }

@@ -1,0 +1,298 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestMessages checks the message for each kind of mistake. Each text is
+// followed by a service that is fine.
+func TestMessages(t *testing.T) {
+	many := strings.Repeat("x", 300)
+	cases := []struct{ text, want string }{
+		{"prxy", `1:1: error: unknown command "prxy"; did you mean "proxy"?`},
+		{"PROXY", `1:1: error: unknown command "PROXY"; did you mean "proxy"?`},
+		{"zzzzzz", `1:1: error: unknown command "zzzzzz"`},
+		{many, `1:1: error: unknown command "` + many[:64] + `..."`},
+		{`""`, `1:1: error: unknown command ""`},
+		{"bandlimin 1 *", "1:1: error: bandlimin: not supported yet"},
+		{"ssl_mitm", "1:1: error: ssl_mitm: not supported yet"},
+		{"udppm 1 2 3", "1:1: error: udppm: not supported yet"},
+		{"plugin a.so f", "1:1: error: plugin: not supported: plugins of 3proxy are shared libraries, which cannot be loaded here"},
+
+		{"internal", "1:1: error: internal: a word is missing; write: internal ADDRESS|unix:PATH|unix:@NAME"},
+		{"internal 1.2.3.4 5", "1:18: error: internal: there is a word too many here; write: internal ADDRESS|unix:PATH|unix:@NAME"},
+		{"internal host", `1:10: error: internal: "host": expected an IPv4 or IPv6 address, unix:PATH or unix:@NAME`},
+		{"internal fe80::1%eth0", `1:10: error: internal: "fe80::1%eth0": an address with a zone (%) is not supported`},
+		{"internal 224.0.0.1", `1:10: error: internal: "224.0.0.1": a multicast address cannot be listened on`},
+		{"internal unix:", `1:15: error: internal: expected a path or @name after unix:`},
+		{"internal unix:/" + many[:107], `1:15: error: internal: "/` + many[:63] + `...": a Unix socket address has at most 107 bytes, this has 108`},
+		{"external unix:/x", `1:10: error: external: "unix:/x": expected an IPv4 or IPv6 address`},
+		{"external 01.2.3.4", `1:10: error: external: "01.2.3.4": expected an IPv4 or IPv6 address`},
+
+		{"maxconn 0", `1:9: error: maxconn: "0": expected a number from 1 to 10000000`},
+		{"maxconn -1", `1:9: error: maxconn: "-1": expected a number from 1 to 10000000`},
+		{"maxconn +1", `1:9: error: maxconn: "+1": expected a number from 1 to 10000000`},
+		{"maxconn 010", `1:9: error: maxconn: "010": expected a number from 1 to 10000000`},
+		{`maxconn " 1"`, `1:9: error: maxconn: " 1": expected a number from 1 to 10000000`},
+		{"maxconn 99999999999999999999999", `1:9: error: maxconn: "99999999999999999999999": expected a number from 1 to 10000000`},
+		{"backlog 1000001", `1:9: error: backlog: "1000001": expected a number from 0 to 1000000`},
+		{"timeouts 1 0", `1:12: error: timeouts: "0": expected a number of seconds from 1 to 2000000`},
+		{"timeouts 1 2 3 4 5 6 7 8 9 10 11 12", "1:34: error: timeouts: there is a word too many here; write: timeouts " + timeoutUsage},
+
+		{"auth", "1:1: error: auth: a word is missing; write: auth none|iponly|useronly|strong ..."},
+		{"auth storng", `1:6: error: auth: unknown method "storng"; did you mean "strong"?; the methods are none, iponly, useronly, strong`},
+		{"auth cache strong", "1:6: error: auth: cache: not supported yet"},
+		{"auth nbname", "1:6: error: auth: nbname: not supported: it asks Windows for NetBIOS names"},
+
+		{"users bob", `1:7: error: users: this word has no ":"; write NAME:CL:PASSWORD`},
+		{"users :CL:x", `1:7: error: users: this word has no name before the ":"; write NAME:CL:PASSWORD`},
+		{"users bob:pass", `1:7: error: users: "bob": the password type is missing; write NAME:CL:PASSWORD`},
+		{"users bob::x", `1:7: error: users: "bob": passwords of the system (no type) are not supported; write NAME:CL:PASSWORD`},
+		{"users bob:CR:x", `1:7: error: users: "bob": password type CR: not supported yet`},
+		{"users bob:NT:x", `1:7: error: users: "bob": password type NT: not supported yet`},
+		{"users bob:se:cret", `1:7: error: users: "bob": unknown password type; expected CL (clear text)`},
+		{"users bob:CL:", `1:7: error: users: "bob": the password is empty`},
+		{"users bob:CL:" + many, `1:7: error: users: "bob": a password has at most 255 bytes`},
+
+		{"allow * 1.2.3.4,", `1:17: error: allow: "1.2.3.4,": there is an empty item in this list`},
+		{"allow bob,*", `1:11: error: allow: "bob,*": "*" (any) must stand alone`},
+		{"allow * host", `1:9: error: allow: "host": host names do not work in the list of sources; use addresses, ranges (A-B) or blocks (A/N)`},
+		{"deny * 1.2.3.4/33", `1:8: error: deny: "1.2.3.4/33": expected a number of bits from 0 to 32 after the "/"`},
+		{"deny * x/8", `1:8: error: deny: "x/8": expected an address before the "/"`},
+		{"deny * 1.2.3.4-1.2.3.3", `1:8: error: deny: "1.2.3.4-1.2.3.3": this range ends before it begins`},
+		{"deny * 1.2.3.4-::1", `1:8: error: deny: "1.2.3.4-::1": a range must be of one address family`},
+		{"deny * * 192.168.*", `1:10: error: deny: "192.168.*": "*" works in host names only; write addresses as a block, such as 192.168.0.0/16`},
+		{"deny * * 192.168.1.256", `1:10: error: deny: "192.168.1.256": expected an address, a range (A-B) or a block (A/N)`},
+		{"deny * * ::ffff:1.2.3.4/64", `1:10: error: deny: "::ffff:1.2.3.4/64": a block of IPv4-mapped addresses has at least 96 bits; write it as an IPv4 block`},
+		{"deny * * fe80::1%1", `1:10: error: deny: "fe80::1%1": an address with a zone (%) is not supported`},
+		{"deny * * a*b", `1:10: error: deny: "a*b": "*" may stand only at the beginning and at the end of a host name`},
+		{"deny * * **", `1:10: error: deny: "**": "*" works in host names only; write addresses as a block, such as 192.168.0.0/16`},
+		{"deny * * a..b", `1:10: error: deny: "a..b": a host name cannot have an empty part between dots`},
+		{"deny * * -a.b", `1:10: error: deny: "-a.b": a part of a host name cannot begin or end with '-'`},
+		{"deny * * bücher.example", `1:10: error: deny: "bücher.example": write an international host name in its ASCII form (xn--...)`},
+		{"deny * * * 80-", `1:12: error: deny: "80-": expected a port from 1 to 65535 or a range such as 8000-8999`},
+		{"deny * * * 65536", `1:12: error: deny: "65536": expected a port from 1 to 65535 or a range such as 8000-8999`},
+		{"deny * * * * CONECT", `1:14: error: deny: unknown operation "CONECT"; did you mean "CONNECT"?; the operations are ADMIN, BIND, CONNECT, DNSRESOLVE, FTP, FTP_DATA, FTP_GET, FTP_LIST, FTP_PUT, HTTP, HTTPS, HTTP_CONNECT, HTTP_GET, HTTP_HEAD, HTTP_OTHER, HTTP_POST, HTTP_PUT, ICMPASSOC, UDPASSOC`},
+		{"deny * * * * * 8", `1:16: error: deny: "8": expected a day from 0 to 7 (0 and 7 are Sunday) or a range such as 1-5`},
+		{"deny * * * * * * 8:00-9:00", `1:18: error: deny: "8:00-9:00": expected HH:MM:SS-HH:MM:SS, up to 24:00:00`},
+		{"deny * * * * * * 24:00:01-24:00:02", `1:18: error: deny: "24:00:01-24:00:02": expected HH:MM:SS-HH:MM:SS, up to 24:00:00`},
+		{"deny * * * * * * 22:00:00-06:00:00", `1:18: error: deny: "22:00:00-06:00:00": this range ends before it begins; over midnight write 22:00:00-24:00:00,00:00:00-06:00:00`},
+		{"deny * * * * * * 08:00:00-08:00:00", `1:18: error: deny: "08:00:00-08:00:00": this range is empty`},
+		{"deny * * * * * * * 5", "1:20: error: deny: there is a word too many here; write: deny " + ruleUsage},
+
+		{"log @3proxy", `1:5: error: log: "@3proxy": syslog: not supported yet`},
+		{"log &dsn,user,pass", `1:5: error: log: not supported: a log that begins with & goes to an ODBC database`},
+		{"log radius", "1:5: error: log: radius: not supported yet"},
+		{"log x D", "1:7: error: log: rotation (D): not supported yet"},
+		{"log x d", `1:7: error: log: "d": expected one of the rotation letters c, H, D, W, M, Y`},
+		{"log /var/log/L%y", `1:5: error: log: "/var/log/L%y": a file name made from the date (%): not supported yet`},
+		{"log /var/log/", `1:5: error: log: "/var/log/": expected a file, not a directory`},
+
+		{"nserver dns.example", `1:9: error: nserver: "dns.example": expected ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, with /tcp after it for a server asked over TCP`},
+		{"nserver 1.2.3.4/udp", `1:9: error: nserver: "1.2.3.4/udp": expected ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, with /tcp after it for a server asked over TCP`},
+		{"nserver 1.2.3.4:0", `1:9: error: nserver: "1.2.3.4:0": expected ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, with /tcp after it for a server asked over TCP`},
+		{"nserver 0.0.0.0", `1:9: error: nserver: "0.0.0.0": this address cannot be a name server`},
+		{"nscache 255", `1:9: error: nscache: "255": expected a number from 256 to 16777216`},
+		{"nsrecord a_b.c 1", `1:16: error: nsrecord: "1": expected an IPv4 or IPv6 address`},
+		{"nsrecord a/b 1.1.1.1", `1:10: error: nsrecord: "a/b": a host name cannot hold '/'`},
+
+		{"workers 129", `1:9: error: workers: "129": expected auto or a number from 1 to 128`},
+		{"cpus 3-1", `1:6: error: cpus: "3-1": expected a CPU number from 0 to 4095 or a range such as 0-3`},
+		{"cpus 0,,1", `1:8: error: cpus: "": expected a CPU number from 0 to 4095 or a range such as 0-3`},
+		{"control x.sock", `1:9: error: control: "x.sock": expected an absolute path`},
+		{"control /x 0888", `1:12: error: control: "0888": expected a file mode in octal, such as 0660`},
+		{"control /x 0660 root:nosuch", `1:17: error: control: owner "root": there is no such name`},
+		{"control /x 0660 nobody:nosuch", `1:24: error: control: group "nosuch": there is no such name`},
+		{"drain_timeout 604801", `1:15: error: drain_timeout: "604801": expected a number of seconds from 0 to 604800`},
+		{"setuid nosuch", `1:8: error: setuid: "nosuch": there is no such name`},
+		{"setuid 0", `1:8: error: setuid: "0": expected a name or a number from 1 to 4294967294`},
+		{"setgid 4294967295", `1:8: error: setgid: "4294967295": expected a name or a number from 1 to 4294967294`},
+		{`pidfile ""`, "1:9: error: pidfile: the path is empty"},
+		{"logjson", "1:1: error: logjson: not supported yet"},
+
+		{"proxy 3128", `1:7: error: proxy: "3128": expected an option`},
+		{"proxy -p0", `1:9: error: proxy: -p: "0": expected a port from 1 to 65535`},
+		{"proxy -p4294972296", `1:9: error: proxy: -p: "4294972296": expected a port from 1 to 65535`},
+		{"proxy -p 3128", `1:9: error: proxy: -p: the value must follow without a blank, as in -p3128` + "\n" + `1:10: error: proxy: "3128": expected an option`},
+		{"proxy -p1 -p2", "1:13: error: proxy: -p is given twice"},
+		{"proxy -", `1:7: error: proxy: unknown option "-"; the options are -p -i -e -s -b -C -ol -oc -os`},
+		{"proxy -z", `1:7: error: proxy: unknown option "-z"; the options are -p -i -e -s -b -C -ol -oc -os`},
+		{"proxy -46", "1:7: error: proxy: option -46: not supported yet"},
+		{"proxy -H -a1", "1:7: error: proxy: option -H: not supported yet\n1:10: error: proxy: option -a1: not supported yet"},
+		{"proxy -Deeth0", "1:7: error: proxy: option -De: not supported yet"},
+		{"proxy -e1.1.1.1 -e1.1.1.2", "1:19: error: proxy: -e is given twice for one address family"},
+		{"proxy -i1.1.1.1 -iunix:/x", "1:19: error: proxy: -i is given twice"},
+		{"proxy -s4", `1:9: error: proxy: -s: "4": expected mode 0 (off), 1, 2, 3 (always) or 5, 6, 7 (where it pays)`},
+		{"proxy -s7:", `1:11: error: proxy: -s: "": expected MIN, a number from 1 to 16777216`},
+		{"proxy -s7:1,2,3,4", `1:17: error: proxy: -s: expected at most MIN,STREAK,SMALL after the ":"`},
+		{"proxy -s7:100,2,101", `1:11: error: proxy: -s: SMALL (101) is larger than MIN (100)`},
+		{"proxy -b1", `1:9: error: proxy: -b: "1": expected a number of bytes from 1024 to 4194304`},
+		{"proxy -C2", `1:9: error: proxy: -C: "2": expected -C or -C1`},
+		{"proxy -osTCP_DEFER_ACCEPT", "1:10: error: proxy: TCP_DEFER_ACCEPT makes no sense for -os (server sockets)"},
+		{"proxy -olTCP_MAXSEG", "1:10: error: proxy: TCP_MAXSEG: a value is missing; expected TCP_MAXSEG=VALUE with a number from 88 to 32767"},
+		{"proxy -olTCP_NODELAY=2", `1:22: error: proxy: TCP_NODELAY: "2": expected 0 or 1`},
+		{"proxy -olTCP_NODELAY,TCP_NODELAY=0", "1:22: error: proxy: TCP_NODELAY is given twice in -ol"},
+		{"proxy -or", `1:7: error: proxy: option -or: not supported yet`},
+		{"socks -iunix:/x -ocTCP_NODELAY", "1:1: error: socks: -ocTCP_NODELAY: the service listens on a Unix socket, which does not have this option"},
+
+		{"tcppm 80 host", "1:1: error: tcppm: a word is missing; write: tcppm [OPTIONS] SRCPORT DSTADDR DSTPORT"},
+		{"tcppm 80 host 80 x", "1:18: error: tcppm: there is a word too many here; write: tcppm [OPTIONS] SRCPORT DSTADDR DSTPORT"},
+		{"tcppm 80 host 0", `1:15: error: tcppm: DSTPORT: "0": expected a port from 1 to 65535`},
+		{"tcppm 80x host 80", `1:7: error: tcppm: SRCPORT: "80x": expected a port from 1 to 65535`},
+		{"tcppm 80 1.2.3 80", `1:10: error: tcppm: "1.2.3": this is neither an IP address nor a host name`},
+		{"tcppm 80 0x7f000001 80", `1:10: error: tcppm: "0x7f000001": this is neither an IP address nor a host name`},
+		{"tcppm 80 2130706433 80", `1:10: error: tcppm: "2130706433": this is neither an IP address nor a host name`},
+		{"tcppm 80 0.0.0.0 80", `1:10: error: tcppm: "0.0.0.0": this address cannot be connected to`},
+		{"tcppm 80 host:80 80", `1:10: error: tcppm: "host:80": expected an address, a host name, unix:PATH or unix:@NAME`},
+		{"tcppm 80 " + many[:64] + ".x 80", `1:10: error: tcppm: "` + many[:64] + `...": a part of a host name has at most 63 bytes, this has 64`},
+		{"tcppm -p81 80 host 80", "1:9: error: tcppm: -p: the port is the first word after the options; write: tcppm [OPTIONS] SRCPORT DSTADDR DSTPORT"},
+	}
+	for _, c := range cases {
+		_, diags := loadText(c.text+"\nauth iponly\nallow * 127.0.0.1\nsocks -i127.0.0.1 -p9\n", nil)
+		if got := strings.Join(lines(diags), "\n"); got != c.want {
+			t.Errorf("%q:\n got %s\nwant %s", c.text, got, c.want)
+		}
+	}
+}
+
+// TestMessagesHideSecrets makes mistakes in every place where a password may
+// stand.
+func TestMessagesHideSecrets(t *testing.T) {
+	const secret = "hunter2"
+	texts := []string{
+		"users bob:hunter2", "users bob:hunter2:x", "users bob:CX:hunter2", "users hunter2",
+		"users bob:CL:$1$hunter2", "users bob:CR:hunter2", "users bob $1$hunter2$x",
+		"users bob:CL:hunter2" + strings.Repeat("x", 255), "users bob:CL:hunter2 bob:CL:hunter2 x",
+	}
+	for _, text := range texts {
+		_, diags := loadText(text+"\nproxy -i127.0.0.1\n", nil)
+		if out := strings.Join(lines(diags), "\n"); out == "" || strings.Contains(out, secret) {
+			t.Errorf("%q: %q", text, out)
+		}
+	}
+}
+
+func TestEveryCommandHasAnAnswer(t *testing.T) {
+	for name, cmd := range commandTable {
+		if (cmd.run == nil) == (cmd.refusal == "") {
+			t.Errorf("%s: either run or refusal must be set", name)
+		}
+	}
+	// Every command of the language, as a reminder not to lose one.
+	known := strings.Fields(`internal external maxconn backlog maxseg timeouts connlim
+		noconnlim force noforce stacksize auth authcache users radius allow deny redirect
+		flush nolog weight parent parentretries bandlimin bandlimout nobandlimin
+		nobandlimout counter countin countout countall nocountin nocountout nocountall
+		nserver authnserver nscache nscache6 nsrecord fakeresolve dialer log logformat
+		logdump rotate archiver setuid setgid chroot pidfile monitor config include end
+		system daemon service writable plugin filtermaxsize delimchar workers cpus control
+		metrics drain_timeout logjson engine proxy socks tcppm udppm tlspr auto dnspr admin
+		ftppr pop3p smtpp imapp ssl_serv ssl_noserv ssl_cli ssl_nocli ssl_ktls ssl_noktls
+		ssl_mitm ssl_certcache pcre pcre_rewrite pcre_extend pcre_options`)
+	for _, name := range known {
+		if _, ok := commandTable[name]; !ok {
+			t.Errorf("%s is not in the table", name)
+		}
+	}
+}
+
+func TestServiceOptions(t *testing.T) {
+	cases := []struct {
+		text string
+		ok   func(*Service) bool
+	}{
+		{"proxy", func(s *Service) bool { return s.ID == "proxy@0.0.0.0:3128" && s.Splice == DefaultSplice }},
+		{"socks", func(s *Service) bool { return s.ID == "socks@0.0.0.0:1080" }},
+		{"socks -i::", func(s *Service) bool { return s.ID == "socks@[::]:1080" }},
+		{"socks -i::ffff:127.0.0.1", func(s *Service) bool { return s.ID == "socks@127.0.0.1:1080" }},
+		{"proxy -s", func(s *Service) bool { return s.Splice == DefaultSplice }},
+		{"proxy -s0", func(s *Service) bool { return s.Splice.Mode == 0 }},
+		{"proxy -s:8192", func(s *Service) bool { return s.Splice == Splice{7, 8192, 2, 4096} }},
+		{"proxy -s5:8192,9", func(s *Service) bool { return s.Splice == Splice{5, 8192, 9, 4096} }},
+		{"proxy -C1", func(s *Service) bool { return s.CloseBoth }},
+		{"proxy -e0.0.0.0", func(s *Service) bool { return !s.External4.IsValid() }},
+		{"proxy -olUSE_TCP_FASTOPEN", func(s *Service) bool { return s.ListenOptions[0].Name == "TCP_FASTOPEN" }},
+		{"tcppm -i[::1] 1 x 1", nil},
+		{"tcppm 7 Host.Example. 8", func(s *Service) bool {
+			return *s.Target == Endpoint{Host: "host.example", Port: 8} && s.Listen.Port == 7
+		}},
+		{"tcppm 7 ::ffff:1.2.3.4 8", func(s *Service) bool { return s.Target.String() == "1.2.3.4:8" }},
+		{"tcppm 7 unix:@x 8", func(s *Service) bool { return *s.Target == Endpoint{Unix: "@x"} }},
+		{"tcppm -iunix:/a 7 h 8", func(s *Service) bool { return s.Listen == Endpoint{Unix: "/a"} }},
+	}
+	for _, c := range cases {
+		cfg, diags := loadText(c.text, nil)
+		if c.ok == nil {
+			if cfg != nil {
+				t.Errorf("%q was accepted", c.text)
+			}
+			continue
+		}
+		if cfg == nil || !c.ok(&cfg.Services[0]) {
+			t.Errorf("%q: %+v %v", c.text, cfg, lines(diags))
+		}
+	}
+}
+
+// TestOrder checks that a service has the state at its line.
+func TestOrder(t *testing.T) {
+	c, _ := loadText(`internal 127.0.0.1
+proxy -p1
+maxconn 5
+auth iponly
+allow * 10.0.0.1
+proxy -p2
+proxy -p3
+internal 127.0.0.2
+allow * 10.0.0.2
+proxy -p4
+flush
+proxy -p5
+allow * 10.0.0.1
+proxy -p6
+`, nil)
+	want := []string{
+		"proxy@127.0.0.1:1 0 none -1", "proxy@127.0.0.1:2 5 iponly 0", "proxy@127.0.0.1:3 5 iponly 0",
+		"proxy@127.0.0.2:4 5 iponly 1", "proxy@127.0.0.2:5 5 iponly -1", "proxy@127.0.0.2:6 5 iponly 2",
+	}
+	var got []string
+	for _, s := range c.Services {
+		got = append(got, fmt.Sprintf("%s %d %s %d", s.ID, s.MaxConn, s.Auth[0], s.ACL))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	if len(c.ACLs) != 3 || len(c.ACLs[0]) != 1 || len(c.ACLs[1]) != 2 || len(c.ACLs[2]) != 1 {
+		t.Errorf("access lists: %+v", c.ACLs)
+	}
+}
+
+func TestSameAddress(t *testing.T) {
+	cases := []struct{ first, second, want string }{
+		{"proxy -i127.0.0.1 -p9", "socks -i127.0.0.1 -p9", "127.0.0.1:9"},
+		{"proxy -i127.0.0.1 -p9", "socks -i127.0.0.1 -p10", ""},
+		{"proxy -p9", "socks -i127.0.0.1 -p9", "127.0.0.1:9"},
+		{"proxy -i127.0.0.1 -p9", "socks -p9", "0.0.0.0:9"},
+		{"proxy -i127.0.0.1 -p9", "socks -i127.0.0.2 -p9", ""},
+		{"proxy -i127.0.0.1 -p9", "socks -i:: -p9", ""},
+		{"proxy -i::1 -p9", "socks -i:: -p9", "[::]:9"},
+		{"proxy -iunix:/a/b", "socks -iunix:/a//b", "unix:/a//b"},
+		{"proxy -iunix:@a", "socks -iunix:@b", ""},
+		{"tcppm -iunix:@a 1 h 1", "tcppm -iunix:@a 2 h 1", "unix:@a"},
+	}
+	for _, c := range cases {
+		cfg, diags := loadText(c.first+"\n"+c.second, nil)
+		if (cfg == nil) != (c.want != "") {
+			t.Errorf("%q, %q: %v", c.first, c.second, lines(diags))
+			continue
+		}
+		if c.want == "" {
+			continue
+		}
+		kind, _, _ := strings.Cut(c.second, " ")
+		wantLines(t, diags, "2:1: error: "+kind+": "+c.want+" is already taken by the service at 1:1")
+	}
+}
