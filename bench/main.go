@@ -1,0 +1,116 @@
+// Bench measures 3proxyd and other proxies on one machine, in one run, and
+// compares them. See README.md.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"3proxyd/bench/load"
+	"3proxyd/bench/origin"
+	"3proxyd/bench/peer"
+	"3proxyd/bench/scenario"
+)
+
+const usage = `usage: bench COMMAND [OPTIONS]
+
+  run     measure proxies; needs root (bench run -h)
+  report  print the tables of earlier runs (bench report -h)
+  list    name the proxies and scenarios
+  deps    say which proxies are installed, or install them (bench deps -h)
+`
+
+// The commands by which the tool starts itself as a role.
+const (
+	cmdOrigin = "_origin"
+	cmdLoad   = "_load"
+)
+
+func main() {
+	err := dispatch(os.Args[1:])
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "bench:", err)
+	os.Exit(1)
+}
+
+func dispatch(args []string) error {
+	if len(args) == 0 {
+		fmt.Fprint(os.Stderr, usage)
+		return errors.New("no command given")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	switch rest := args[1:]; args[0] {
+	case "run":
+		return runCommand(ctx, rest)
+	case "report":
+		return reportCommand(rest)
+	case "list":
+		listCommand()
+		return nil
+	case "deps":
+		return depsCommand(ctx, rest)
+	case cmdOrigin:
+		return originCommand(rest)
+	case cmdLoad:
+		return loadCommand(rest)
+	case "help", "-h", "--help":
+		fmt.Print(usage)
+		return nil
+	}
+	fmt.Fprint(os.Stderr, usage)
+	return fmt.Errorf("unknown command %q", args[0])
+}
+
+func originCommand(args []string) error {
+	if len(args) != 2 {
+		return errors.New("expected an address and whether to verify")
+	}
+	addr, err := netip.ParseAddrPort(args[0])
+	if err != nil {
+		return fmt.Errorf("origin: %w", err)
+	}
+	return origin.Run(addr, args[1] == "verify")
+}
+
+func loadCommand(args []string) error {
+	if len(args) != 1 {
+		return errors.New("expected a configuration")
+	}
+	var cfg load.Config
+	if err := json.Unmarshal([]byte(args[0]), &cfg); err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	return load.Run(cfg)
+}
+
+func listCommand() {
+	fmt.Println("Proxies, with the modes each serves:")
+	for _, p := range peer.All {
+		var modes []string
+		for _, m := range p.Modes {
+			modes = append(modes, string(m))
+		}
+		fmt.Printf("  %-16s %s\n", p.Name, strings.Join(modes, " "))
+	}
+	fmt.Printf("\nSets of scenarios: %s\n", strings.Join(scenario.Sets(), ", "))
+	fmt.Print(`
+Scenarios: MODE-LOAD[@RATE]
+  MODE   relay, connect, socks, http
+  LOAD   ka-[POST-]SIZE[-CONNS]   kept-alive connections (ka-1k, ka-1m, ka-2k-50k-2000)
+         close-SIZE[-CONNS]       a new connection for every request
+         streamN[-up|-down]       N endless streams
+         idle-CONNS               open connections without traffic
+  RATE   requests a second at even distances, instead of a closed loop
+`)
+}
