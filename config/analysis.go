@@ -178,7 +178,7 @@ func (c *serviceCheck) uselessRules() {
 
 // nobodyToLogIn: strong without users.
 func (c *serviceCheck) nobodyToLogIn() {
-	if len(c.s.Auth) == 1 && c.has(AuthStrong) && len(c.l.cfg.Users) == 0 {
+	if c.has(AuthStrong) && !c.has(AuthNone) && len(c.l.cfg.Users) == 0 {
 		c.warnf("auth strong, but there are no users: nobody can log in")
 	}
 }

@@ -91,6 +91,11 @@ func TestMessages(t *testing.T) {
 		{"log /var/log/L%y", `1:5: error: log: "/var/log/L%y": a file name made from the date (%): not supported yet`},
 		{"log /var/log/", `1:5: error: log: "/var/log/": expected a file, not a directory`},
 
+		{`logformat "L""%C"" %?"`, `1:20: error: logformat: unknown letter '?' after %`},
+		{"logformat x", `1:11: error: logformat: L (local time) or G (UTC) expected, not 'x'`},
+		{"logformat -,%+", `1:15: error: logformat: the replacement after "+" must be a printable ASCII character`},
+		{`logformat ""`, `1:11: error: logformat: L (local time) or G (UTC) expected`},
+
 		{"nserver dns.example", `1:9: error: nserver: "dns.example": expected ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, with /tcp after it for a server asked over TCP`},
 		{"nserver 1.2.3.4/udp", `1:9: error: nserver: "1.2.3.4/udp": expected ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, with /tcp after it for a server asked over TCP`},
 		{"nserver 1.2.3.4:0", `1:9: error: nserver: "1.2.3.4:0": expected ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, with /tcp after it for a server asked over TCP`},
@@ -294,5 +299,44 @@ func TestSameAddress(t *testing.T) {
 		}
 		kind, _, _ := strings.Cut(c.second, " ")
 		wantLines(t, diags, "2:1: error: "+kind+": "+c.want+" is already taken by the service at 1:1")
+	}
+}
+
+func TestCounts(t *testing.T) {
+	var services, lists strings.Builder
+	for i := range MaxServices + 1 {
+		fmt.Fprintf(&services, "proxy -i127.0.0.1 -p%d\n", i+1)
+	}
+	_, diags := loadText(services.String(), nil)
+	wantLines(t, diags, fmt.Sprintf("%d:1: error: proxy: more than %d services", MaxServices+1, MaxServices))
+
+	lists.WriteString("auth iponly\n")
+	for i := range 800 {
+		fmt.Fprintf(&lists, "allow * 10.0.0.%d\nproxy -i127.0.0.1 -p%d\n", i%256, i+1)
+	}
+	_, diags = loadText(lists.String(), nil)
+	wantLines(t, diags, "2:1: error: all access lists together have more than 262144 rules; flush the list between services")
+}
+
+func TestNumericIdentity(t *testing.T) {
+	c := mustLoad(t, "setuid 1000\nsetgid 1001\nproxy -i127.0.0.1\n")
+	if *c.SetUID != (Identity{"1000", 1000}) || *c.SetGID != (Identity{"1001", 1001}) {
+		t.Errorf("%+v %+v", c.SetUID, c.SetGID)
+	}
+}
+
+func TestLookup(t *testing.T) {
+	if id, err := lookupUser("root"); err != nil || id != 0 {
+		t.Errorf("root: %d, %v", id, err)
+	}
+	if id, err := lookupGroup("root"); err != nil || id != 0 {
+		t.Errorf("root group: %d, %v", id, err)
+	}
+	const missing = "no-such-name-here"
+	if _, err := lookupUser(missing); err == nil || err.Error() != "there is no such user" {
+		t.Errorf("user: %v", err)
+	}
+	if _, err := lookupGroup(missing); err == nil || err.Error() != "there is no such group" {
+		t.Errorf("group: %v", err)
 	}
 }

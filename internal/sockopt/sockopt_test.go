@@ -35,6 +35,24 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func TestRoles(t *testing.T) {
+	got := ""
+	for _, r := range []Role{Listen, Client, Server} {
+		got += "-o" + r.Letter() + " " + r.String() + " "
+	}
+	if got != "-ol listening -oc client -os server " {
+		t.Error(got)
+	}
+	for _, c := range []struct {
+		name string
+		want bool
+	}{{"SO_SNDBUF", true}, {"TCP_NODELAY", false}, {"IP_TOS", false}, {"SO_REUSEPORT", false}} {
+		if o, _ := Lookup(c.name); o.ForUnix() != c.want {
+			t.Errorf("%s on Unix sockets: %v", c.name, !c.want)
+		}
+	}
+}
+
 func TestParse(t *testing.T) {
 	cases := []struct {
 		name, value string
