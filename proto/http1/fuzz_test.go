@@ -35,13 +35,15 @@ func FuzzRequest(f *testing.F) {
 		if describe(&r) != describe(&cut) {
 			t.Fatalf("whole %s, cut %s", describe(&r), describe(&cut))
 		}
+		checkFraming(t, &r, bytes.TrimLeft(in[:n], "\r\n"))
 		if r.Form != AuthorityForm && (r.Host != nil || r.Addr.IsValid()) {
 			checkRequestHead(t, &r)
 		}
 	})
 }
 
-// checkCut parses in byte by byte and compares the outcome.
+// checkCut parses in byte by byte and compares the outcome; of several reasons
+// to refuse it the first to arrive is given.
 func checkCut(t *testing.T, in []byte, n int, err error, parse func([]byte) (int, error)) {
 	t.Helper()
 	if err != nil && (n != 0 || findPage(statusOf(err)).status != statusOf(err)) {
@@ -56,8 +58,23 @@ func checkCut(t *testing.T, in []byte, n int, err error, parse func([]byte) (int
 	for i := 0; i <= len(in) && cutN == 0 && cutErr == nil; i++ {
 		cutN, cutErr = parse(in[:i:i])
 	}
-	if cutN != n || cutErr != err {
+	if cutN != n || (cutErr != nil) != (err != nil) {
 		t.Fatalf("whole %d, %v; cut %d, %v", n, err, cutN, cutErr)
+	}
+}
+
+// checkFraming compares with what net/http reads in the original.
+func checkFraming(t *testing.T, r *Request, head []byte) {
+	got, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head)))
+	if err != nil {
+		return
+	}
+	if chunked := len(got.TransferEncoding) == 1; chunked != r.Chunked || !chunked && got.ContentLength != max(r.ContentLength, 0) {
+		t.Fatalf("net/http: chunked %v, length %d in %q", chunked, got.ContentLength, head)
+	}
+	want := appendAuthority(nil, r)
+	if r.Form == AbsoluteForm && !strings.EqualFold(strings.TrimSuffix(got.URL.Hostname(), "."), string(r.Host)) && r.Host != nil {
+		t.Fatalf("net/http: host %q, want %q in %q", got.URL.Host, want, head)
 	}
 }
 
