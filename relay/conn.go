@@ -319,6 +319,13 @@ func (c *Conn) fail(errno unix.Errno) {
 	c.loop.run.push(c)
 }
 
+// NotifySent has OnSent called by the loop when no output waits, which may be
+// at once.
+func (c *Conn) NotifySent() {
+	c.flags |= flagWaiting
+	c.loop.run.push(c)
+}
+
 // Shutdown sends a FIN after all output that waits. A Flow into the connection
 // must have ended.
 func (c *Conn) Shutdown() {

@@ -1,0 +1,175 @@
+package worker
+
+import (
+	"log/slog"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/ipc"
+	"3proxyd/relay"
+)
+
+const (
+	// maxConnRetryMS is how often a listener that reached maxconn looks
+	// whether another worker has released a place, in milliseconds.
+	maxConnRetryMS = 10
+	// fdRetryMS is the pause of a listener for want of descriptors.
+	fdRetryMS = 100
+	// fdReserve is the number of descriptors kept for what is not a
+	// connection or a pipe: listeners come on top.
+	fdReserve = 64
+	// warnEveryMS bounds how often the same shortage is reported.
+	warnEveryMS = 60_000
+)
+
+// listener is one listening socket that the worker serves: of its own slot, of
+// an orphaned slot it has adopted, or shared by all workers.
+type listener struct {
+	relay.Listener
+	w    *Worker
+	svc  *service
+	id   string // of the service
+	slot int
+	// limited says that it is paused at maxconn.
+	limited bool
+}
+
+// addListener starts to serve a socket that came from the supervisor, which
+// the listener owns from now on. One that is already served is closed.
+func (w *Worker) addListener(r receivedFD) {
+	v := w.services[r.Service]
+	if v == nil || w.draining || w.findListener(r.Service, r.Slot) != nil {
+		unix.Close(r.fd)
+		return
+	}
+	s := &listener{w: w, svc: v, id: r.Service, slot: r.Slot}
+	if errno := w.loop.Listen(&s.Listener, int32(r.fd), r.Kind == ipc.FileSharedListener, s); errno != 0 {
+		slog.Error("cannot serve listening socket", "service", r.Service, "error", errno)
+		unix.Close(r.fd)
+		return
+	}
+	w.listeners = append(w.listeners, s)
+}
+
+func (w *Worker) findListener(id string, slot int) *listener {
+	for _, s := range w.listeners {
+		if s.id == id && s.slot == slot {
+			return s
+		}
+	}
+	return nil
+}
+
+// matchListeners gives the listeners the services of the generation in force
+// and closes those whose service is gone.
+func (w *Worker) matchListeners() {
+	w.dropListeners(func(s *listener) bool {
+		v := w.services[s.id]
+		if v == nil {
+			return true
+		}
+		s.svc = v
+		s.resumeLimited()
+		return false
+	}, true)
+}
+
+// dropListeners stops and closes the listeners that match. With empty, what
+// waits in their queues is accepted first, because nobody else will.
+func (w *Worker) dropListeners(match func(*listener) bool, empty bool) {
+	kept := w.listeners[:0]
+	for _, s := range w.listeners {
+		if !match(s) {
+			kept = append(kept, s)
+			continue
+		}
+		if empty {
+			s.Drain(maxQueue)
+		}
+		s.Pause()
+		unix.Close(int(s.FD()))
+	}
+	clear(w.listeners[len(kept):])
+	w.listeners = kept
+}
+
+// maxQueue bounds what is accepted from the queue of a listener that is given
+// up.
+const maxQueue = 1 << 16
+
+// Admit reserves a place under maxconn and looks whether there are descriptors
+// for the connection and for the one to the server.
+func (s *listener) Admit(*relay.Listener) bool {
+	w := s.w
+	if w.loop.Descriptors()+2 > w.maxConnFDs() && w.pool.evict(2) == 0 {
+		w.loopCell.Add(ipc.FDPauses, 1)
+		w.warnFDs(s.svc, "accepting pauses: no descriptors left", nil)
+		s.PauseFor(fdRetryMS)
+		return false
+	}
+	if w.shm.Acquire(w.row, s.svc.column, w.shm.Rows(), s.svc.maxConn) {
+		s.limited = false
+		return true
+	}
+	if !s.limited {
+		s.limited = true
+		s.svc.cell.Add(ipc.MaxConnPauses, 1)
+		w.warnMaxConn(s.svc)
+	}
+	s.PauseFor(maxConnRetryMS)
+	return false
+}
+
+// maxConnFDs is the number of descriptors that connections and pipes may use.
+func (w *Worker) maxConnFDs() int { return w.maxFDs - fdReserve - len(w.listeners) }
+
+// OnAccept starts a session.
+func (s *listener) OnAccept(_ *relay.Listener, fd int32, peer netip.AddrPort) {
+	s.w.newSession(s.svc, fd, peer)
+}
+
+// OnNoAccept gives the reserved place back.
+func (s *listener) OnNoAccept(*relay.Listener) { s.w.shm.Release(s.w.row, s.svc.column) }
+
+// OnExhausted counts a pause that the kernel forced.
+func (s *listener) OnExhausted(_ *relay.Listener, errno unix.Errno) {
+	s.w.pool.evict(poolMax)
+	s.w.loop.TrimPipes(0)
+	s.w.loopCell.Add(ipc.FDPauses, 1)
+	s.w.warnFDs(s.svc, "accepting pauses", errno)
+}
+
+func (s *listener) resumeLimited() {
+	if !s.limited {
+		return
+	}
+	s.limited = false
+	if errno := s.Resume(); errno != 0 {
+		s.PauseFor(fdRetryMS)
+	}
+}
+
+// released is called when a session of the service in column has given its
+// place back: a listener that waits for one goes on at once.
+func (w *Worker) released(column int) {
+	for _, s := range w.listeners {
+		if s.limited && s.svc.column == column {
+			s.resumeLimited()
+		}
+	}
+}
+
+func (w *Worker) warnFDs(v *service, text string, err error) {
+	if now := w.loop.Now(); now >= w.nextFDWarning {
+		w.nextFDWarning = now + warnEveryMS
+		slog.Warn(text, "service", v.ID, "limit", w.maxFDs, "error", err)
+	}
+}
+
+func (w *Worker) warnMaxConn(v *service) {
+	if now := w.loop.Now(); now >= w.nextMaxConnWarning {
+		w.nextMaxConnWarning = now + warnEveryMS
+		slog.Warn("maxconn reached: new connections wait", "service", v.ID, "maxconn", v.maxConn)
+	}
+}

@@ -1,0 +1,66 @@
+package worker
+
+import (
+	"golang.org/x/sys/unix"
+
+	"3proxyd/relay"
+)
+
+// maxDiscard bounds in bytes what is read and thrown away from a client that
+// is being closed.
+const maxDiscard = 1 << 20
+
+// closing handles a client whose last answer has been written: the FIN goes
+// out after it, and what the client still sends is read and dropped, because
+// closing a socket with unread data resets it and could take the answer with
+// it (RFC 9112 section 9.6).
+type closing session
+
+// closeGently ends the session after the output that waits, for at most the
+// linger time.
+func (s *session) closeGently() {
+	s.log()
+	s.w.dropDial(s)
+	s.dropUpstream()
+	s.w.dropHTTP(s)
+	s.w.dropSocks(s)
+	s.buf.Release(s.w.loop)
+	s.phase = phaseClosing
+	s.in = 0
+	s.cli.SetHandler((*closing)(s))
+	s.cli.Shutdown()
+	s.cli.StartRead()
+	s.arm(s.svc.lingerMS)
+}
+
+// OnConnect does not come for an accepted connection.
+func (c *closing) OnConnect(*relay.Conn, unix.Errno) {}
+
+// OnData drops what comes.
+func (c *closing) OnData(_ *relay.Conn, p []byte) {
+	s := (*session)(c)
+	if s.in += uint64(len(p)); s.in > maxDiscard {
+		s.finish()
+	}
+}
+
+// OnEOF ends the session: the client has taken the answer, or does not want
+// it. Output that still waits is given the rest of the time.
+func (c *closing) OnEOF(*relay.Conn) {
+	if s := (*session)(c); s.cli.Pending() == 0 {
+		s.finish()
+	}
+}
+
+// OnSent ends a client that had already finished.
+func (c *closing) OnSent(*relay.Conn) {
+	if s := (*session)(c); s.cli.HangupSeen() {
+		s.finish()
+	}
+}
+
+// OnFlow does not come: there is no flow.
+func (c *closing) OnFlow(*relay.Flow) {}
+
+// OnError ends the session.
+func (c *closing) OnError(*relay.Conn, unix.Errno) { (*session)(c).finish() }

@@ -1,0 +1,63 @@
+package worker
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"time"
+
+	"3proxyd/ipc"
+)
+
+// connsTimeout bounds the writing of a list that nobody reads.
+const connsTimeout = 10 * time.Second
+
+// listSessions writes the live sessions to a pipe of the supervisor. The loop
+// takes a copy of what it shows; a goroutine writes it. fd is owned and closed.
+func (w *Worker) listSessions(fd int) {
+	list := make([]ipc.Session, 0, w.sessions.count)
+	for s := w.sessions.head; s != nil; s = s.next {
+		list = append(list, s.describe())
+	}
+	go writeSessions(os.NewFile(uintptr(fd), "session list"), list)
+}
+
+func (s *session) describe() ipc.Session {
+	d := ipc.Session{
+		ID:       s.id,
+		Worker:   s.w.slot,
+		Service:  s.svc.ID,
+		User:     s.user,
+		State:    phaseNames[s.phase],
+		AgeSec:   float64(s.w.loop.Now()-s.start) / 1000,
+		BytesIn:  s.bytesIn(),
+		BytesOut: s.bytesOut(),
+	}
+	if s.client.IsValid() {
+		d.Client = s.client.String()
+	}
+	if t := s.svc.Target; t != nil && t.Unix != "" {
+		d.Target = "unix:" + t.Unix
+	} else if s.port != 0 {
+		d.Target = string(s.appendTarget(nil))
+	}
+	if s.srv != nil && s.srv.addr.IsValid() {
+		d.Server = s.srv.addr.String()
+	}
+	return d
+}
+
+func writeSessions(f *os.File, list []ipc.Session) {
+	defer f.Close()
+	// A pipe that does not take deadlines is bounded by its reader, the
+	// supervisor, which closes it after a time.
+	_ = f.SetWriteDeadline(time.Now().Add(connsTimeout))
+	out := bufio.NewWriter(f)
+	enc := json.NewEncoder(out)
+	for i := range list {
+		if enc.Encode(&list[i]) != nil {
+			return
+		}
+	}
+	_ = out.Flush()
+}

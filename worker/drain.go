@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"log/slog"
+	"time"
+
+	"3proxyd/ipc"
+	"3proxyd/relay"
+)
+
+// orphanDrainMS is how long the sessions of a worker may go on after its
+// supervisor has died, in milliseconds.
+const orphanDrainMS = 3600_000
+
+// startDrain carries out MsgDrain.
+func (w *Worker) startDrain(m *ipc.Message) {
+	var body ipc.Drain
+	if err := m.Decode(&body); err != nil {
+		slog.Error("message from the supervisor", "error", err)
+		return
+	}
+	id := m.ID
+	w.loop.Post(func() {
+		// The sockets live on in the supervisor, which gives them to the next
+		// owner of the slot or closes them.
+		w.drain(body.TimeoutMS, false)
+		go w.reply(ipc.MsgDraining, id, nil)
+	})
+}
+
+// orphaned drains after the supervisor has gone: nobody else holds the
+// listening sockets then, so what waits in their queues is served first.
+func (w *Worker) orphaned() {
+	if w.draining {
+		return
+	}
+	slog.Error("the supervisor is gone: no new connections are accepted")
+	w.drain(orphanDrainMS, true)
+}
+
+// drain stops accepting; the loop stops when the last session has ended or the
+// time is over. It may be called again to shorten the time.
+func (w *Worker) drain(timeoutMS int64, emptyQueues bool) {
+	w.dropListeners(func(*listener) bool { return true }, emptyQueues)
+	w.draining = true
+	w.pool.evict(poolMax)
+	w.endIdle()
+	if timeoutMS <= 0 {
+		w.endAll()
+	}
+	if w.sessions.count == 0 {
+		w.stop()
+		return
+	}
+	w.loop.SetTimer(&w.deadline, timeoutMS, deadlineHandler{w})
+}
+
+// endIdle ends the connections that wait for a request.
+func (w *Worker) endIdle() {
+	for s := w.sessions.head; s != nil; {
+		next := s.next
+		if s.phase == phaseIdle && s.buf.Len() == 0 {
+			s.endQuietly()
+		}
+		s = next
+	}
+}
+
+func (w *Worker) endAll() {
+	for s := w.sessions.head; s != nil; {
+		next := s.next
+		s.finish()
+		s = next
+	}
+}
+
+// sessionEnded stops a draining worker after its last session.
+func (w *Worker) sessionEnded() {
+	if w.draining && w.sessions.count == 0 {
+		w.stop()
+	}
+}
+
+func (w *Worker) stop() {
+	w.publish()
+	w.loop.Stop()
+}
+
+// deadlineHandler ends the sessions that are left when a drain's time is over.
+type deadlineHandler struct{ w *Worker }
+
+// OnTimer ends all sessions.
+func (d deadlineHandler) OnTimer(*relay.Timer) {
+	slog.Warn("drain timeout: sessions are ended", "sessions", d.w.sessions.count, "time", time.Now().Format(time.RFC3339))
+	d.w.endAll()
+}

@@ -1,0 +1,368 @@
+package worker
+
+import (
+	"golang.org/x/sys/unix"
+
+	"3proxyd/config"
+	"3proxyd/ipc"
+	"3proxyd/proto/http1"
+	"3proxyd/relay"
+)
+
+// bodyKind is how the rest of a request's body is moved.
+type bodyKind uint8
+
+const (
+	bodyNone bodyKind = iota
+	bodyLength
+	bodyChunked
+)
+
+// httpState is what the HTTP proxy keeps for a client connection. It goes when
+// the session becomes a tunnel.
+type httpState struct {
+	free *httpState
+
+	// The request.
+	scan       http1.Scan
+	minor      int8
+	head       bool // HEAD: the response has no body
+	keepClient bool // the client wants to keep its connection
+	upgrade    bool
+	retryable  bool // may be sent again on another connection (RFC 9110 section 9.2.2)
+	pinned     bool // authentication belongs to the connection: not shared
+	body       bodyKind
+	bodyLeft   int64
+	chunks     http1.Chunked
+	sent       bool // the whole request has been handed to the server
+
+	// out is the head to send: until there is a connection, and as long as
+	// the request may have to be sent again.
+	out relay.Buffer
+
+	// The response.
+	reused     bool // the server connection comes from the pool
+	started    bool // the client has got part of the response
+	answering  bool // the final head has been passed on
+	closing    bool // the client connection ends after this response
+	keepServer bool
+	dechunk    bool
+	chunked    bool // the response's body is chunked
+	untilClose bool // it ends with the connection
+	respChunks http1.Chunked
+	respScan   http1.Scan
+	resp       relay.Buffer // part of a response head
+
+	active int64 // of bytes that do not pass through the flows
+	served int   // requests answered on this connection
+}
+
+func (w *Worker) newHTTP() *httpState {
+	st := w.freeHTTP
+	if st == nil {
+		return &httpState{}
+	}
+	w.freeHTTP = st.free
+	st.free = nil
+	return st
+}
+
+func (w *Worker) dropHTTP(s *session) {
+	st := s.http
+	if st == nil {
+		return
+	}
+	s.http = nil
+	st.out.Release(w.loop)
+	st.resp.Release(w.loop)
+	*st = httpState{free: w.freeHTTP}
+	w.freeHTTP = st
+}
+
+// reset makes the state ready for the next request of the same client.
+func (st *httpState) reset(l *relay.Loop) {
+	st.out.Release(l)
+	st.resp.Release(l)
+	*st = httpState{served: st.served + 1, pinned: st.pinned}
+}
+
+// httpClient handles the client connection of the HTTP proxy.
+type httpClient session
+
+func (s *session) startHTTP() {
+	s.http = s.w.newHTTP()
+	s.cli.SetHandler((*httpClient)(s))
+	s.cli.StartRead()
+	s.arm(s.svc.headMS)
+}
+
+// OnConnect does not come for an accepted connection.
+func (h *httpClient) OnConnect(*relay.Conn, unix.Errno) {}
+
+// OnData takes request heads, chunked bodies, and what a client sends before
+// its turn.
+func (h *httpClient) OnData(_ *relay.Conn, p []byte) {
+	s := (*session)(h)
+	switch {
+	case s.phase == phaseHandshake || s.phase == phaseIdle:
+		h.headData(p)
+	case s.phase == phaseExchange && s.http.body == bodyChunked && !s.http.sent:
+		h.bodyData(p)
+	default:
+		s.cli.StopRead()
+		if !s.buf.Append(s.w.loop, p) {
+			s.fail(codeHTTPError)
+		}
+	}
+}
+
+// headData takes bytes of a request head.
+func (h *httpClient) headData(p []byte) {
+	s := (*session)(h)
+	if s.phase == phaseIdle {
+		h.beginRequest()
+	}
+	if s.buf.Len() == 0 {
+		h.parse(p, false)
+		return
+	}
+	if !s.buf.Append(s.w.loop, p) {
+		h.answer(431, codeHTTPError, false)
+		return
+	}
+	h.parse(s.buf.Bytes(), true)
+}
+
+// beginRequest is called with the first byte of a request after the first: the
+// rest of its head has to come within a bounded time, however slowly.
+func (h *httpClient) beginRequest() {
+	s := (*session)(h)
+	s.phase = phaseHandshake
+	s.began = s.w.loop.Now()
+	s.arm(seconds(s.svc.Timeouts.StringShort))
+}
+
+// parse looks for a whole head in in, which is the session's buffer when
+// buffered is set.
+func (h *httpClient) parse(in []byte, buffered bool) {
+	s := (*session)(h)
+	r := &s.w.request
+	r.Reset()
+	r.Scan = s.http.scan
+	n, err := r.Parse(in)
+	if err != nil {
+		h.refuseHead(err)
+		return
+	}
+	if n == 0 {
+		s.http.scan = r.Scan
+		if !buffered && !s.buf.Append(s.w.loop, in) {
+			h.answer(431, codeHTTPError, false)
+		}
+		return
+	}
+	s.http.scan = http1.Scan{}
+	h.take(r, in[n:], buffered, n)
+}
+
+// refuseHead answers a head that http1 does not accept.
+func (h *httpClient) refuseHead(err error) {
+	s := (*session)(h)
+	r := &s.w.request
+	status := 400
+	if e, ok := err.(*http1.Error); ok {
+		status = e.Status
+	}
+	h.noteRequestLine(r)
+	s.http.head = string(r.Method) == "HEAD"
+	h.answer(status, protocolCode(status), false)
+}
+
+// protocolCode is the code of the log for a request answered with an error of
+// the protocol.
+func protocolCode(status int) code {
+	if status >= 500 {
+		return code(status)
+	}
+	return codeHTTPError
+}
+
+// noteRequestLine keeps the request line when there is a log for it.
+func (h *httpClient) noteRequestLine(r *http1.Request) {
+	s := (*session)(h)
+	if s.svc.log == nil || len(r.Method) == 0 {
+		return
+	}
+	line := append(s.w.scratch[:0], r.Method...)
+	line = append(append(line, ' '), r.Target...)
+	line = append(line, " HTTP/1."...)
+	line = append(line, '0'+byte(r.Minor))
+	s.text.Release(s.w.loop)
+	s.text.Append(s.w.loop, line)
+}
+
+// operation returns what a method is to the access lists.
+func operation(method []byte) config.Operations {
+	switch string(method) {
+	case "GET":
+		return config.OpHTTPGet
+	case "POST":
+		return config.OpHTTPPost
+	case "HEAD":
+		return config.OpHTTPHead
+	case "PUT":
+		return config.OpHTTPPut
+	case "CONNECT":
+		return config.OpHTTPConnect
+	}
+	return config.OpHTTPOther
+}
+
+// answer sends a page of the proxy's own. With keep the connection goes on,
+// provided the request had no body and the client wants it.
+func (h *httpClient) answer(status int, c code, keep bool) {
+	s := (*session)(h)
+	st := s.http
+	s.code = c
+	keep = keep && st.keepClient && st.body == bodyNone && !st.started && !s.w.draining
+	page := http1.AppendError(s.w.scratch[:0], status, http1.ErrorOptions{
+		Close:  !keep,
+		HTTP10: st.minor == 0 && keep,
+		Head:   st.head,
+		Realm:  realm,
+	})
+	if st.started {
+		// Part of another answer is out already; the end of the connection
+		// is all that can be said.
+		s.finish()
+		return
+	}
+	s.cli.Write(page)
+	s.in += uint64(len(page))
+	if !keep {
+		s.closeGently()
+		return
+	}
+	s.log()
+	h.nextRequest()
+}
+
+// realm is what a browser shows when it asks for a password.
+const realm = "3proxyd"
+
+// nextRequest goes on to the next request of the connection, which may have
+// come already.
+func (h *httpClient) nextRequest() {
+	s := (*session)(h)
+	s.http.reset(s.w.loop)
+	s.phase = phaseIdle
+	s.code, s.in, s.out, s.logged = codeOK, 0, 0, false
+	s.up, s.down = relay.Flow{}, relay.Flow{}
+	s.arm(s.svc.headMS)
+	s.cli.StartRead()
+	if s.buf.Len() > 0 {
+		s.cli.NotifySent()
+	}
+}
+
+// OnEOF ends a client between requests, or one that stops within a request.
+func (h *httpClient) OnEOF(*relay.Conn) {
+	s := (*session)(h)
+	switch {
+	case s.phase == phaseExchange:
+		s.fail(codeClientReset)
+	case s.buf.Len() > 0 && s.phase == phaseIdle:
+		// A pipelined request is about to be parsed; the end is seen again
+		// when its answer has been sent.
+	case s.buf.Len() > 0:
+		s.fail(codeHTTPError)
+	default:
+		s.endQuietly()
+	}
+}
+
+// endQuietly ends a session between requests: there is nothing to log unless
+// the client never asked anything.
+func (s *session) endQuietly() {
+	if s.http != nil && s.http.served > 0 {
+		s.logged = true
+	}
+	s.finish()
+}
+
+// OnSent lets a chunked response go on, or takes up a request that came early,
+// once the client has read what it was sent before.
+func (h *httpClient) OnSent(*relay.Conn) {
+	s := (*session)(h)
+	switch {
+	case s.phase == phaseExchange:
+		(*httpServer)(s).clientReady()
+	case s.phase == phaseIdle && s.buf.Len() > 0:
+		h.beginRequest()
+		h.parse(s.buf.Bytes(), true)
+	}
+}
+
+// OnFlow comes when the body of a request of known length has been read.
+func (h *httpClient) OnFlow(f *relay.Flow) {
+	s := (*session)(h)
+	if f.EOF() {
+		s.fail(codeClientReset)
+		return
+	}
+	h.requestSent()
+}
+
+// OnError ends the session of a client that is gone.
+func (h *httpClient) OnError(*relay.Conn, unix.Errno) {
+	s := (*session)(h)
+	if s.phase == phaseIdle {
+		s.endQuietly()
+		return
+	}
+	s.fail(codeClientReset)
+}
+
+// timedOut ends a client whose request did not come in time.
+func (h *httpClient) timedOut() {
+	s := (*session)(h)
+	if s.phase == phaseIdle || s.buf.Len() == 0 {
+		s.code = codeOK
+		if s.http.served == 0 {
+			s.code = codeTimeout
+		}
+		s.endQuietly()
+		return
+	}
+	h.answer(408, codeTimeout, false)
+}
+
+// httpExchange is a session between a request and the end of its response.
+type httpExchange session
+
+// checkIdle ends an exchange in which nothing has moved for too long.
+func (x *httpExchange) checkIdle() {
+	s := (*session)(x)
+	last := max(s.up.Last(), s.down.Last(), s.cli.Flushed(), s.http.active)
+	if s.srv != nil {
+		last = max(last, s.srv.Flushed())
+	}
+	if left := last + s.svc.exchangeMS - s.w.loop.Now(); left > 0 {
+		s.arm(left)
+		return
+	}
+	s.dropUpstream()
+	(*httpClient)(s).answer(504, codeTimeout, false)
+}
+
+// countOut counts bytes from the client that did not pass through a flow,
+// countIn bytes from the server.
+func (s *session) countOut(n int) {
+	s.out += uint64(n)
+	s.svc.cell.Add(ipc.BytesOut, uint64(n))
+}
+
+func (s *session) countIn(n int) {
+	s.in += uint64(n)
+	s.svc.cell.Add(ipc.BytesIn, uint64(n))
+}

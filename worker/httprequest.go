@@ -1,0 +1,342 @@
+package worker
+
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/acl"
+	"3proxyd/config"
+	"3proxyd/ipc"
+	"3proxyd/proto/hostport"
+	"3proxyd/proto/http1"
+	"3proxyd/relay"
+)
+
+// pooledMaxIdleMS is how long a pooled connection may have been idle to take a
+// request that cannot be sent twice, in milliseconds: servers close idle
+// connections, but seldom this early.
+const pooledMaxIdleMS = 2000
+
+// take carries out a request whose head has been parsed. rest is what follows
+// the head in the input; n is the head's length there.
+func (h *httpClient) take(r *http1.Request, rest []byte, buffered bool, n int) {
+	s := (*session)(h)
+	st := s.http
+	s.cli.StopRead()
+	s.svc.cell.Add(ipc.Requests, 1)
+	h.note(r)
+	if status := unacceptable(r, s.svc.via); status != 0 {
+		h.keepRest(rest, buffered, n)
+		h.answer(status, protocolCode(status), false)
+		return
+	}
+	creds := s.credentials(r)
+	if s.op == config.OpHTTPConnect {
+		h.keepRest(rest, buffered, n)
+		s.open(creds, connectOpener{})
+		return
+	}
+	head := http1.AppendRequestHead(s.w.headScratch[:0], r, http1.RequestOptions{Via: s.svc.via, KeepAlive: true})
+	s.w.headScratch = head
+	if u := h.pooled(creds); u != nil {
+		s.srv = u
+		st.reused = true
+		if st.retryable {
+			st.out.Append(s.w.loop, head)
+		}
+		used := h.send(head, rest)
+		if used < 0 {
+			return
+		}
+		h.keepRest(rest[used:], buffered, n+used)
+		return
+	}
+	if !st.out.Append(s.w.loop, head) {
+		h.answer(431, codeHTTPError, false)
+		return
+	}
+	h.keepRest(rest, buffered, n)
+	s.open(creds, requestOpener{})
+}
+
+// keepRest leaves in the session's buffer what the request has not used. used
+// is the number of bytes to drop when the input was that buffer.
+func (h *httpClient) keepRest(rest []byte, buffered bool, used int) {
+	s := (*session)(h)
+	if buffered {
+		s.buf.Consume(s.w.loop, used)
+		return
+	}
+	if len(rest) > 0 {
+		s.buf.Append(s.w.loop, rest)
+	}
+}
+
+// note copies out of the request what is needed after its buffer is gone.
+func (h *httpClient) note(r *http1.Request) {
+	s := (*session)(h)
+	st := s.http
+	s.op = operation(r.Method)
+	s.addr, s.port = r.Addr, r.Port
+	s.setHost(hostport.AppendLower(s.w.scratch[:0], r.Host))
+	st.minor = int8(r.Minor)
+	st.head = string(r.Method) == "HEAD"
+	st.keepClient = r.KeepAlive
+	st.upgrade = r.Upgrade
+	switch {
+	case r.Chunked:
+		st.body = bodyChunked
+	case r.ContentLength > 0:
+		st.body, st.bodyLeft = bodyLength, r.ContentLength
+	}
+	st.retryable = st.body == bodyNone && idempotent(r.Method)
+	if connectionAuth(r.Fields, "Authorization") {
+		st.pinned = true
+	}
+	h.noteRequestLine(r)
+}
+
+// unacceptable returns the status with which a request is refused that is
+// well-formed but not for a forward proxy, or 0.
+func unacceptable(r *http1.Request, via string) int {
+	switch {
+	case r.Form == http1.OriginForm:
+		return 400
+	case r.Host == nil && !r.Addr.IsValid():
+		return 400
+	case r.MaxForwards == 0 && (string(r.Method) == "TRACE" || string(r.Method) == "OPTIONS"):
+		return 405
+	case r.HasVia(via):
+		return 508
+	}
+	return 0
+}
+
+func idempotent(method []byte) bool {
+	switch string(method) {
+	case "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":
+		return true
+	}
+	return false
+}
+
+// connectionAuth reports whether a field carries an authentication scheme that
+// belongs to the connection rather than to the request. Such a connection must
+// not serve anybody else.
+func connectionAuth(fields []http1.Field, name string) bool {
+	for i := range fields {
+		f := &fields[i]
+		if len(f.Name) == len(name) && bytes.EqualFold(f.Name, []byte(name)) &&
+			(hasPrefixFold(f.Value, "NTLM") || hasPrefixFold(f.Value, "Negotiate")) {
+			return true
+		}
+	}
+	return false
+}
+
+func hasPrefixFold(b []byte, prefix string) bool {
+	return len(b) >= len(prefix) && bytes.EqualFold(b[:len(prefix)], []byte(prefix))
+}
+
+// credentials returns the user and password of the request, nil without any.
+// The password lies in the worker's scratch.
+func (s *session) credentials(r *http1.Request) *acl.Creds {
+	if r.ProxyAuth == nil {
+		s.setUser("")
+		return nil
+	}
+	user, pass, ok := http1.ParseBasic(r.ProxyAuth, s.w.basicScratch[:])
+	if !ok {
+		s.setUser("")
+		return nil
+	}
+	if s.user != string(user) {
+		s.user = string(user)
+	}
+	s.w.creds = acl.Creds{HasUser: true, User: s.user, HasPass: true, Pass: pass}
+	return &s.w.creds
+}
+
+// pooled returns an idle connection to the request's target, if there is one
+// and the request is allowed to the address it leads to; otherwise open finds
+// out what to answer.
+func (h *httpClient) pooled(creds *acl.Creds) *upstream {
+	s := (*session)(h)
+	u := h.idle()
+	if u == nil {
+		return nil
+	}
+	if !s.svc.policy.Trivial() && s.decide(u.addr.Addr(), false, creds).Code != acl.OK {
+		s.w.freeUpstream(u)
+		return nil
+	}
+	u.s = s
+	u.SetHandler((*httpServer)(s))
+	return u
+}
+
+// idle takes an idle connection to the request's target: the client's own, if
+// it authenticated one, or one from the pool.
+func (h *httpClient) idle() *upstream {
+	s := (*session)(h)
+	st := s.http
+	if u := s.srv; u != nil {
+		s.srv = nil
+		if u.serves(s) && !u.HangupSeen() {
+			return u
+		}
+		s.w.freeUpstream(u)
+		st.pinned = false
+	}
+	switch {
+	case st.pinned:
+		return nil
+	case st.retryable:
+		return s.w.pool.get(s, poolIdleMS)
+	}
+	return s.w.pool.get(s, pooledMaxIdleMS)
+}
+
+// send writes the head and what of the body is in rest to the server, and
+// returns how much of rest it used; the body's remainder follows by itself. It
+// returns -1 when the session has been ended instead.
+func (h *httpClient) send(head, rest []byte) int {
+	s := (*session)(h)
+	st := s.http
+	s.phase = phaseExchange
+	st.active = s.w.loop.Now()
+	s.srv.StartRead()
+	s.arm(s.svc.exchangeMS)
+	used, whole := 0, true
+	switch st.body {
+	case bodyLength:
+		used = int(min(int64(len(rest)), st.bodyLeft))
+		st.bodyLeft -= int64(used)
+		whole = st.bodyLeft == 0
+	case bodyChunked:
+		n, done, err := st.chunks.Pass(rest)
+		if err != nil {
+			s.dropUpstream()
+			h.answer(400, codeHTTPError, false)
+			return -1
+		}
+		used, whole = n, done
+	}
+	s.countOut(len(head) + used)
+	if used > 0 {
+		s.srv.Write2(head, rest[:used])
+	} else {
+		s.srv.Write(head)
+	}
+	switch {
+	case whole:
+		st.sent = true
+	case st.body == bodyLength:
+		s.w.loop.StartFlow(&s.up, &s.cli, &s.srv.Conn, st.bodyLeft, &s.svc.upSplice, &s.svc.up)
+	default:
+		s.cli.StartRead()
+	}
+	return used
+}
+
+// bodyData passes a piece of a chunked body on.
+func (h *httpClient) bodyData(p []byte) {
+	s := (*session)(h)
+	st := s.http
+	n, done, err := st.chunks.Pass(p)
+	if err != nil {
+		s.dropUpstream()
+		h.answer(400, codeHTTPError, false)
+		return
+	}
+	st.active = s.w.loop.Now()
+	s.countOut(n)
+	s.srv.Write(p[:n])
+	if !done {
+		if s.srv.Pending() > 0 {
+			s.cli.StopRead()
+		}
+		return
+	}
+	s.cli.StopRead()
+	if n < len(p) {
+		s.buf.Append(s.w.loop, p[n:])
+	}
+	h.requestSent()
+}
+
+// requestSent is called when the last of the request has been handed over.
+func (h *httpClient) requestSent() {
+	s := (*session)(h)
+	s.http.sent = true
+	s.http.active = s.w.loop.Now()
+}
+
+// requestOpener sends the waiting request when its server is reached.
+type requestOpener struct{}
+
+func (requestOpener) opened(s *session) {
+	st := s.http
+	s.srv.SetHandler((*httpServer)(s))
+	used := (*httpClient)(s).send(st.out.Bytes(), s.buf.Bytes())
+	if used < 0 {
+		return
+	}
+	s.buf.Consume(s.w.loop, used)
+	// A fresh connection that fails is the server's answer: nothing is sent
+	// twice.
+	st.out.Release(s.w.loop)
+}
+
+func (requestOpener) refused(s *session, c code, errno unix.Errno) {
+	(*httpClient)(s).answerRefused(c, errno)
+}
+
+// connectOpener makes a tunnel of a CONNECT request.
+type connectOpener struct{}
+
+func (connectOpener) opened(s *session) {
+	s.cli.Write(http1.AppendEstablished(s.w.scratch[:0], int(s.http.minor)))
+	s.w.dropHTTP(s)
+	s.startTunnel()
+}
+
+func (connectOpener) refused(s *session, c code, errno unix.Errno) {
+	(*httpClient)(s).answerRefused(c, errno)
+}
+
+// answerRefused answers a request that reached no server.
+func (h *httpClient) answerRefused(c code, errno unix.Errno) {
+	status := 502
+	switch {
+	case c >= codeDenied && c < codeNoUser:
+		status = 403
+	case c >= codeNoUser && c < codeSocket:
+		status = 407
+	case c == codeNoResources, c == codeBind, c == codeSocket:
+		status = 503
+	case errno == unix.ETIMEDOUT:
+		status = 504
+	}
+	h.answer(status, c, true)
+}
+
+// retry sends the request once more on a connection of its own, after one from
+// the pool turned out to be closed by the server.
+func (h *httpClient) retry() {
+	s := (*session)(h)
+	addr := s.srv.addr
+	s.dropUpstream()
+	s.http.reused = false
+	s.http.resp.Release(s.w.loop)
+	s.http.respScan = http1.Scan{}
+	s.out = 0
+	d := s.w.newDial(s)
+	d.opener = requestOpener{}
+	d.one[0] = addr.Addr()
+	d.next = d.one[:]
+	s.connectNext()
+}
+
+var _ relay.Handler = (*httpClient)(nil)

@@ -1,0 +1,155 @@
+package worker
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"3proxyd/config"
+	"3proxyd/ipc"
+	"3proxyd/resolver"
+)
+
+const (
+	// maxLookups bounds the lookups under way: each may hold two sockets.
+	maxLookups = 128
+	// lookupServers times the DNS timeout, which is for one server, bounds a
+	// whole lookup.
+	lookupServers = 3
+)
+
+type nameState uint8
+
+const (
+	nameAsk nameState = iota
+	nameKnown
+	nameUnknown
+)
+
+// names resolves host names for the sessions: a cache owned by the loop, and
+// lookups in goroutines of their own, one for all sessions that want a name.
+type names struct {
+	w       *Worker
+	net     *resolver.Resolver
+	cache   *resolver.Cache
+	timeout time.Duration
+	waits   map[string]*nameWait
+	queue   []*nameWait
+	running int
+}
+
+// nameWait is a lookup and the sessions that wait for it.
+type nameWait struct {
+	name    string
+	waiting []*session
+}
+
+func newNames(w *Worker, cfg config.Resolver, dnsTimeout int) (*names, error) {
+	timeout := time.Duration(max(dnsTimeout, 1)) * time.Second
+	net, err := resolver.New(cfg, timeout)
+	if err != nil {
+		return nil, err
+	}
+	size := max(cfg.CacheSize, cfg.CacheSize6)
+	if size == 0 {
+		size = config.DefaultNameCache
+	}
+	return &names{
+		w:       w,
+		net:     net,
+		cache:   resolver.NewCache(size),
+		timeout: lookupServers * timeout,
+		waits:   make(map[string]*nameWait),
+	}, nil
+}
+
+// cached returns what is known about a name.
+func (n *names) cached(name string) ([]netip.Addr, nameState) {
+	addrs, state := n.cache.Get(name, n.w.loop.Now())
+	switch state {
+	case resolver.Fresh:
+		n.w.loopCell.Add(ipc.NameHits, 1)
+		return addrs, nameKnown
+	case resolver.Negative:
+		n.w.loopCell.Add(ipc.NameHits, 1)
+		return nil, nameUnknown
+	}
+	return nil, nameAsk
+}
+
+// ask has s.resolved called when the name of s is known, or s.refuse.
+func (n *names) ask(s *session) {
+	wait := n.waits[s.host]
+	if wait == nil {
+		wait = &nameWait{name: s.host}
+		n.waits[s.host] = wait
+		n.queue = append(n.queue, wait)
+	}
+	wait.waiting = append(wait.waiting, s)
+	s.dial.wait = wait
+	s.arm(n.timeout.Milliseconds())
+	n.startQueued()
+}
+
+func (n *names) startQueued() {
+	for n.running < maxLookups && len(n.queue) > 0 {
+		wait := n.queue[0]
+		n.queue = n.queue[1:]
+		if !wait.wanted() {
+			delete(n.waits, wait.name)
+			continue
+		}
+		n.running++
+		n.w.loopCell.Add(ipc.NameQueries, 1)
+		go n.lookup(wait)
+	}
+}
+
+// lookup runs in a goroutine of its own.
+func (n *names) lookup(wait *nameWait) {
+	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
+	defer cancel()
+	answer := n.net.Lookup(ctx, wait.name, resolver.Both)
+	n.w.loop.Post(func() { n.answered(wait, answer) })
+}
+
+// answered takes the result of a lookup on the loop.
+func (n *names) answered(wait *nameWait, answer resolver.Answer) {
+	n.running--
+	delete(n.waits, wait.name)
+	n.cache.Put(wait.name, answer, n.w.loop.Now())
+	waiting := wait.waiting
+	wait.waiting = nil
+	for _, s := range waiting {
+		if s == nil {
+			continue
+		}
+		s.dial.wait = nil
+		s.w.loop.StopTimer(&s.timer)
+		if answer.Err != nil || len(answer.Addrs) == 0 {
+			s.refuse(codeNoHost, 0)
+		} else {
+			s.resolved(answer.Addrs)
+		}
+	}
+	n.startQueued()
+}
+
+// wanted reports whether a session still waits.
+func (wait *nameWait) wanted() bool {
+	for _, s := range wait.waiting {
+		if s != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// leave takes a session that no longer waits off the list.
+func (wait *nameWait) leave(s *session) {
+	for i, other := range wait.waiting {
+		if other == s {
+			wait.waiting[i] = nil
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package worker
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/accesslog"
+	"3proxyd/acl"
+	"3proxyd/config"
+	"3proxyd/internal/sockopt"
+	"3proxyd/internal/sys"
+	"3proxyd/ipc"
+	"3proxyd/relay"
+)
+
+// service is one service of a generation, compiled for use. It is immutable;
+// sessions keep the one they were accepted by.
+type service struct {
+	*config.Service
+	column  int
+	maxConn uint64
+	policy  *acl.Policy
+	// timed says that a rule of the list looks at the time.
+	timed bool
+	cell  *ipc.Cell
+
+	up, down           relay.Meter
+	upSplice           relay.Policy
+	downSplice         relay.Policy
+	target             relay.Target // tcppm with a fixed address
+	source4, source6   netip.Addr
+	prepareServer      func(fd int32) unix.Errno
+	log                *logFile
+	format             *accesslog.Format
+	connectMS          int64
+	readSize           int
+	port               uint16
+	internal           netip.Addr
+	clientOptions      []config.SockOpt
+	idleMS, lingerMS   int64
+	exchangeMS, headMS int64
+	// via is the proxy's pseudonym in Via fields (RFC 9110 section 7.6.3).
+	via string
+}
+
+func newService(w *Worker, g *generation, cfg *config.Config, sc *config.Service, slot ipc.ServiceSlot, lists []*acl.List, users *acl.Users) (*service, error) {
+	v := &service{
+		Service:       sc,
+		column:        slot.Column,
+		maxConn:       uint64(slot.MaxConn),
+		cell:          w.shm.Cell(w.row, slot.Column),
+		source4:       sc.External4,
+		source6:       sc.External6,
+		connectMS:     seconds(sc.Timeouts.Connect),
+		readSize:      sc.BufferSize,
+		port:          sc.Listen.Port,
+		internal:      sc.Listen.Addr,
+		clientOptions: sc.ClientOptions,
+		idleMS:        seconds(sc.Timeouts.ConnectionLong),
+		lingerMS:      seconds(sc.Timeouts.Linger),
+		exchangeMS:    seconds(sc.Timeouts.ConnectionShort),
+		headMS:        seconds(sc.Timeouts.StringLong),
+		via:           viaName(sc.ID),
+	}
+	var list *acl.List
+	if sc.ACL >= 0 {
+		list = lists[sc.ACL]
+		v.timed = usesTime(cfg.ACLs[sc.ACL])
+	}
+	v.policy = acl.NewPolicy(sc.Auth, list, users)
+	v.up = relay.Meter{Bytes: &v.cell[ipc.BytesOut], Spliced: &v.cell[ipc.BytesSpliced]}
+	v.down = relay.Meter{Bytes: &v.cell[ipc.BytesIn], Spliced: &v.cell[ipc.BytesSpliced]}
+	v.upSplice = splicePolicy(sc.Splice, 2)
+	v.downSplice = splicePolicy(sc.Splice, 1)
+	if t := sc.Target; t != nil {
+		v.target = relay.Target{Unix: t.Unix}
+		if t.Addr.IsValid() {
+			v.target.Addr = netip.AddrPortFrom(t.Addr, t.Port)
+		}
+	}
+	v.prepareServer = serverPreparer(sc.ServerOptions)
+	return v, v.openLog(w, g)
+}
+
+// seconds turns a timeout of the configuration into milliseconds; 0 means none
+// and becomes a day, so that every wait is bounded.
+func seconds(s int) int64 {
+	if s <= 0 {
+		return 24 * 3600 * 1000
+	}
+	return int64(s) * 1000
+}
+
+func usesTime(rules []config.Rule) bool {
+	for i := range rules {
+		if rules[i].Weekdays != 0 || len(rules[i].Times) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// splicePolicy is the relay's policy for one direction: bit 1 of -s is
+// downloads, 2 uploads; 4 makes it depend on the traffic.
+func splicePolicy(s config.Splice, direction int) relay.Policy {
+	if s.Mode&3&direction == 0 {
+		return relay.Policy{}
+	}
+	return relay.Policy{
+		Splice: true,
+		Always: s.Mode&4 == 0,
+		Min:    int32(s.Min),
+		Small:  int32(s.Small),
+		Streak: uint8(min(s.Streak, 255)),
+	}
+}
+
+// setNoDelay is the whole preparation of a server socket without -os options.
+func setNoDelay(fd int32) unix.Errno {
+	sys.SetInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	return 0
+}
+
+func serverPreparer(opts []config.SockOpt) func(fd int32) unix.Errno {
+	if len(opts) == 0 {
+		return setNoDelay
+	}
+	return func(fd int32) unix.Errno {
+		setNoDelay(fd)
+		return applyOptions(fd, opts)
+	}
+}
+
+// applyOptions sets the options of -oc or -os. The configuration check has
+// seen them; what the kernel refuses all the same fails the connection.
+func applyOptions(fd int32, opts []config.SockOpt) unix.Errno {
+	for i := range opts {
+		if err := sockopt.Apply(int(fd), opts[i].Name, opts[i].Value, opts[i].Text); err != nil {
+			return unix.EINVAL
+		}
+	}
+	return 0
+}
+
+// source returns the source address for a target, and false when the service
+// has source addresses of the other family only.
+func (v *service) source(target netip.Addr) (netip.Addr, bool) {
+	own, other := v.source4, v.source6
+	if !target.Is4() {
+		own, other = other, own
+	}
+	return own, own.IsValid() || !other.IsValid()
+}

@@ -1,0 +1,324 @@
+package worker
+
+import (
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/acl"
+	"3proxyd/config"
+	"3proxyd/ipc"
+	"3proxyd/relay"
+)
+
+type phase uint8
+
+const (
+	phaseHandshake phase = iota
+	phaseResolve
+	phaseConnect
+	phaseRelay
+	phaseExchange
+	phaseIdle
+	phaseClosing
+)
+
+var phaseNames = [...]string{"handshake", "resolve", "connect", "relay", "exchange", "idle", "closing"}
+
+// session is one client connection and what it leads to. Sessions are reused;
+// id tells the present use from an earlier one.
+type session struct {
+	w   *Worker
+	svc *service
+	// next and prev link the live sessions, next alone the free ones.
+	next, prev *session
+
+	cli   relay.Conn
+	srv   *upstream // nil while there is no server connection
+	up    relay.Flow
+	down  relay.Flow
+	timer relay.Timer
+	// buf holds what the client sent and no one has taken: part of a
+	// handshake, or what follows it.
+	buf relay.Buffer
+
+	// text is the request line for the log.
+	text relay.Buffer
+
+	id     uint64
+	start  int64 // of the session, in the loop's time
+	client netip.AddrPort
+	http   *httpState // proxy service only, until it becomes a tunnel
+	dial   *dialState // while a target is being reached
+	socks  *socksState
+
+	// The request: the name asked for ("" when it was an address), the
+	// address, the port, who asks, and for what.
+	user string
+	host string
+	addr netip.Addr
+	port uint16
+	op   config.Operations
+
+	// began is when the request began; in and out count its bytes that did
+	// not pass through the flows.
+	began   int64
+	in, out uint64
+	code    code
+	phase   phase
+	// halfClosed says that one direction of a tunnel has ended.
+	halfClosed bool
+	// logged says that the request has been logged and counted.
+	logged bool
+}
+
+// upstream is a connection to a server. It belongs to one session, or lies in
+// the pool of idle ones.
+type upstream struct {
+	relay.Conn
+	s    *session
+	addr netip.AddrPort
+	// host and user are the name it was opened for, "" for an address, and
+	// who asked; a pooled connection serves nobody else.
+	host string
+	user string
+	next *upstream
+	pool poolLinks
+}
+
+// serves reports whether the connection is one to the present target of s,
+// opened for the same user.
+func (u *upstream) serves(s *session) bool {
+	return u.host == s.host && u.user == s.user && u.addr.Port() == s.port &&
+		(s.host != "" || u.addr.Addr() == s.addr)
+}
+
+// sessionList is the list of live sessions.
+type sessionList struct {
+	head  *session
+	count int
+	last  uint64
+}
+
+func (l *sessionList) add(s *session) {
+	l.last++
+	s.id = l.last
+	s.prev, s.next = nil, l.head
+	if l.head != nil {
+		l.head.prev = s
+	}
+	l.head = s
+	l.count++
+}
+
+func (l *sessionList) remove(s *session) {
+	if s.prev != nil {
+		s.prev.next = s.next
+	} else {
+		l.head = s.next
+	}
+	if s.next != nil {
+		s.next.prev = s.prev
+	}
+	s.prev, s.next = nil, nil
+	l.count--
+}
+
+// newSession makes a session of an accepted descriptor and starts its service.
+// The connection has been admitted.
+func (w *Worker) newSession(v *service, fd int32, peer netip.AddrPort) {
+	s := w.freeSessions
+	if s == nil {
+		s = &session{}
+	} else {
+		w.freeSessions = s.next
+	}
+	s.w, s.svc = w, v
+	s.client = peer
+	s.start, s.began = w.loop.Now(), w.loop.Now()
+	s.phase = phaseHandshake
+	w.sessions.add(s)
+	v.cell.Add(ipc.Accepted, 1)
+	if len(v.clientOptions) > 0 {
+		applyOptions(fd, v.clientOptions)
+	}
+	if errno := w.loop.Open(&s.cli, fd, nil); errno != 0 {
+		s.code = codeSocket
+		s.finish()
+		return
+	}
+	if v.readSize > 0 {
+		s.cli.SetReadSize(v.readSize)
+	}
+	switch v.Kind {
+	case config.Proxy:
+		s.startHTTP()
+	case config.Socks:
+		s.startSocks()
+	case config.TCPPM:
+		s.startPortMap()
+	}
+}
+
+// finish logs the request unless it has been, closes what is open and frees
+// the session.
+func (s *session) finish() {
+	s.log()
+	s.release()
+}
+
+// release closes what is open and frees the session.
+func (s *session) release() {
+	w := s.w
+	w.loop.StopTimer(&s.timer)
+	w.dropDial(s)
+	s.dropUpstream()
+	s.cli.Close()
+	s.buf.Release(w.loop)
+	s.text.Release(w.loop)
+	w.dropHTTP(s)
+	w.dropSocks(s)
+	w.sessions.remove(s)
+	w.shm.Release(w.row, s.svc.column)
+	w.released(s.svc.column)
+	// Nothing of one client may be left for the next; cli and timer have been
+	// closed, cli may still be linked in the loop's run list.
+	s.up, s.down = relay.Flow{}, relay.Flow{}
+	s.user, s.host = "", ""
+	s.addr, s.client = netip.Addr{}, netip.AddrPort{}
+	s.in, s.out, s.code, s.id = 0, 0, codeOK, 0
+	s.halfClosed, s.logged, s.svc = false, false, nil
+	s.next = w.freeSessions
+	w.freeSessions = s
+	w.sessionEnded()
+}
+
+// fail ends the session with a code.
+func (s *session) fail(c code) {
+	s.code = c
+	s.finish()
+}
+
+// arm has the session's OnTimer called in ms milliseconds.
+func (s *session) arm(ms int64) { s.w.loop.SetTimer(&s.timer, ms, s) }
+
+// OnTimer is the one timer of a session; what it means depends on the phase.
+func (s *session) OnTimer(*relay.Timer) {
+	switch s.phase {
+	case phaseRelay:
+		(*tunnel)(s).checkIdle()
+	case phaseConnect:
+		s.connectTimedOut()
+	case phaseResolve:
+		s.refuse(codeNoHost, 0)
+	case phaseExchange:
+		(*httpExchange)(s).checkIdle()
+	case phaseClosing:
+		s.finish()
+	default:
+		s.handshakeTimedOut()
+	}
+}
+
+// handshakeTimedOut ends a client that did not ask in time. One that never
+// sent a byte, or lies idle between requests, has done nothing wrong.
+func (s *session) handshakeTimedOut() {
+	if s.http != nil {
+		(*httpClient)(s).timedOut()
+		return
+	}
+	s.fail(codeTimeout)
+}
+
+// newUpstream returns a closed upstream for s.
+func (w *Worker) newUpstream(s *session) *upstream {
+	u := w.freeUpstreams
+	if u == nil {
+		u = &upstream{}
+	} else {
+		w.freeUpstreams = u.next
+		u.next = nil
+	}
+	u.s = s
+	return u
+}
+
+func (w *Worker) freeUpstream(u *upstream) {
+	u.Close()
+	u.s = nil
+	u.addr, u.host, u.user = netip.AddrPort{}, "", ""
+	u.next = w.freeUpstreams
+	w.freeUpstreams = u
+}
+
+// dropUpstream closes the server connection, if any.
+func (s *session) dropUpstream() {
+	if u := s.srv; u != nil {
+		s.srv = nil
+		s.w.freeUpstream(u)
+	}
+}
+
+// decide asks the service's policy about the present request to addr, which is
+// the zero Addr while the name has not been resolved.
+func (s *session) decide(addr netip.Addr, noAddr bool, creds *acl.Creds) acl.Decision {
+	r := acl.Request{
+		Client: s.client.Addr(),
+		Host:   s.host,
+		Addr:   addr,
+		NoAddr: noAddr,
+		Port:   s.port,
+		Op:     s.op,
+	}
+	if s.svc.timed {
+		r.Weekday, r.Second = s.w.clock.local(s.w.loop.Now())
+	}
+	return s.svc.policy.Decide(&r, creds)
+}
+
+// setHost stores the requested name, lower case; the string is made anew only
+// when it differs from the last.
+func (s *session) setHost(name []byte) {
+	if s.host != string(name) {
+		s.host = string(name)
+	}
+}
+
+func (s *session) setUser(name string) {
+	if s.user != name {
+		s.user = name
+	}
+}
+
+// bytesIn and bytesOut are the bytes of the request from the server and from
+// the client.
+func (s *session) bytesIn() uint64  { return s.in + s.down.Moved() }
+func (s *session) bytesOut() uint64 { return s.out + s.up.Moved() }
+
+// wallClock gives the local weekday and second for the access lists; it asks
+// the system once a second.
+type wallClock struct {
+	at      int64
+	weekday int
+	second  int
+}
+
+func (c *wallClock) local(nowMS int64) (weekday, second int) {
+	if sec := nowMS/1000 + 1; sec != c.at {
+		c.at = sec
+		t := time.Now()
+		c.weekday = int(t.Weekday())
+		h, m, s := t.Clock()
+		c.second = h*3600 + m*60 + s
+	}
+	return c.weekday, c.second
+}
+
+// errnoCode says which side broke a relayed connection.
+func (s *session) brokenCode(c *relay.Conn, errno unix.Errno) code {
+	if c == &s.cli {
+		return codeClientReset
+	}
+	return codeServerReset
+}

@@ -1,0 +1,250 @@
+package worker
+
+import (
+	"errors"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/acl"
+	"3proxyd/config"
+	"3proxyd/proto/hostport"
+	"3proxyd/proto/socks"
+	"3proxyd/relay"
+)
+
+// socksState is what a SOCKS handshake needs until its reply has been sent.
+type socksState struct {
+	shake socks.Handshake
+	// creds are those of RFC 1929 or the user id of SOCKS 4, kept for the
+	// request and forgotten with the state.
+	creds acl.Creds
+	begun bool // the client has sent something
+	free  *socksState
+}
+
+func (w *Worker) newSocks() *socksState {
+	st := w.freeSocks
+	if st == nil {
+		return &socksState{}
+	}
+	w.freeSocks = st.free
+	st.free = nil
+	return st
+}
+
+func (w *Worker) dropSocks(s *session) {
+	if st := s.socks; st != nil {
+		*st = socksState{free: w.freeSocks}
+		w.freeSocks = st
+		s.socks = nil
+	}
+}
+
+// socksClient handles the client connection until the reply has been sent.
+type socksClient session
+
+func (s *session) startSocks() {
+	s.socks = s.w.newSocks()
+	s.op = config.OpConnect
+	s.cli.SetHandler((*socksClient)(s))
+	s.cli.StartRead()
+	s.arm(seconds(s.svc.Timeouts.ByteLong))
+}
+
+// OnConnect does not come for an accepted connection.
+func (h *socksClient) OnConnect(*relay.Conn, unix.Errno) {}
+
+// OnData feeds the handshake.
+func (h *socksClient) OnData(_ *relay.Conn, p []byte) {
+	s := (*session)(h)
+	if !s.socks.begun {
+		s.socks.begun = true
+		s.arm(seconds(s.svc.Timeouts.StringShort))
+	}
+	if s.buf.Len() == 0 {
+		h.feed(p, false)
+		return
+	}
+	if !s.buf.Append(s.w.loop, p) {
+		s.fail(codeSocksError)
+		return
+	}
+	h.feed(s.buf.Bytes(), true)
+}
+
+// feed runs the handshake over in, which is the session's buffer when buffered
+// is set; otherwise what is not taken is put there.
+func (h *socksClient) feed(in []byte, buffered bool) {
+	s := (*session)(h)
+	used := 0
+	for {
+		n, step := s.socks.shake.Next(in[used:])
+		used += n
+		switch step {
+		case socks.Methods:
+			if !h.chooseMethod() {
+				return
+			}
+			continue
+		case socks.UserPass:
+			if !h.checkPassword() {
+				return
+			}
+			continue
+		case socks.Fail:
+			h.reject(codeSocksError+code(s.socks.shake.Err), s.socks.shake.Err.Reply())
+			return
+		case socks.Request:
+			h.takeRequest()
+		}
+		if buffered {
+			s.buf.Consume(s.w.loop, used)
+		} else if used < len(in) {
+			s.buf.Append(s.w.loop, in[used:])
+		}
+		if step == socks.Request {
+			h.request()
+		}
+		return
+	}
+}
+
+// chooseMethod answers the offer of methods. A password is asked for when a
+// method of the service needs it; a client that offers only user/password gets
+// it everywhere.
+func (h *socksClient) chooseMethod() bool {
+	s := (*session)(h)
+	shake, policy := &s.socks.shake, s.svc.policy
+	method := socks.NoAcceptable
+	switch {
+	case shake.HasUserPass && (policy.NeedsCreds() || !shake.HasNoAuth):
+		method = socks.UserPassAuth
+	case shake.HasNoAuth && policy.Anonymous():
+		method = socks.NoAuth
+	}
+	shake.Select(method)
+	s.cli.Write(socks.AppendMethod(s.w.scratch[:0], method))
+	if method == socks.NoAcceptable {
+		s.code = codeNoUser
+		s.closeGently()
+		return false
+	}
+	return true
+}
+
+// checkPassword answers the user and password of RFC 1929: a wrong one is
+// refused here already.
+func (h *socksClient) checkPassword() bool {
+	s := (*session)(h)
+	st := s.socks
+	st.creds = acl.Creds{
+		HasUser: len(st.shake.User) > 0,
+		User:    string(st.shake.User),
+		HasPass: true,
+		Pass:    append([]byte(nil), st.shake.Pass...),
+	}
+	c := acl.OK
+	if s.svc.policy.NeedsCreds() {
+		c = s.svc.policy.CheckCreds(&st.creds)
+	}
+	s.cli.Write(socks.AppendAuthStatus(s.w.scratch[:0], c == acl.OK))
+	if c != acl.OK {
+		s.setUser(st.creds.User)
+		s.code = code(c)
+		s.closeGently()
+		return false
+	}
+	return true
+}
+
+// takeRequest copies the request out of the input.
+func (h *socksClient) takeRequest() {
+	s := (*session)(h)
+	shake := &s.socks.shake
+	s.addr, s.port = shake.Addr, shake.Port
+	s.setHost(hostport.AppendLower(s.w.scratch[:0], shake.Host))
+	if shake.Version == socks.Version4 && len(shake.User) > 0 {
+		s.socks.creds = acl.Creds{HasUser: true, User: string(shake.User)}
+	}
+	switch shake.Command {
+	case socks.Bind:
+		s.op = config.OpBind
+	case socks.UDPAssociate:
+		s.op = config.OpUDPAssoc
+	}
+}
+
+// request carries the request out.
+func (h *socksClient) request() {
+	s := (*session)(h)
+	s.cli.StopRead()
+	if s.op != config.OpConnect {
+		h.reject(codeUnsupported, socks.ReplyCommandUnsupported)
+		return
+	}
+	s.open(&s.socks.creds, socksOpener{})
+}
+
+// reject sends a reply other than success and ends the session.
+func (h *socksClient) reject(c code, reply byte) {
+	s := (*session)(h)
+	s.code = c
+	if v := s.socks.shake.Version; v == socks.Version4 || v == socks.Version5 {
+		if v == socks.Version4 && c >= codeNoUser && c < codeSocket {
+			reply = socks.Reply4UserMismatch
+		}
+		s.cli.Write(socks.AppendReply(s.w.scratch[:0], v, reply, netip.AddrPort{}))
+	}
+	s.closeGently()
+}
+
+// OnEOF ends a client that goes before it has asked.
+func (h *socksClient) OnEOF(*relay.Conn) {
+	s := (*session)(h)
+	c := codeOK
+	if s.socks.begun {
+		c = codeSocksError
+	}
+	s.fail(c)
+}
+
+// OnSent is of no interest: replies are short.
+func (h *socksClient) OnSent(*relay.Conn) {}
+
+// OnFlow does not come before there is a flow.
+func (h *socksClient) OnFlow(*relay.Flow) {}
+
+// OnError ends the session of a client that is gone.
+func (h *socksClient) OnError(*relay.Conn, unix.Errno) { (*session)(h).fail(codeClientReset) }
+
+// socksOpener answers the request when its outcome is known.
+type socksOpener struct{}
+
+func (socksOpener) opened(s *session) {
+	reply := socks.AppendReply(s.w.scratch[:0], s.socks.shake.Version, socks.ReplySucceeded, s.srv.LocalAddr())
+	s.cli.Write(reply)
+	s.w.dropSocks(s)
+	s.startTunnel()
+}
+
+func (socksOpener) refused(s *session, c code, errno unix.Errno) {
+	(*socksClient)(s).reject(c, replyOf(c, errno))
+}
+
+// replyOf returns the SOCKS 5 reply for a code (RFC 1928 section 6).
+func replyOf(c code, errno unix.Errno) byte {
+	switch {
+	case c >= codeDenied && c < codeSocket:
+		return socks.ReplyNotAllowed
+	case c == codeNoHost:
+		return socks.ReplyHostUnreachable
+	case errors.Is(errno, unix.ECONNREFUSED):
+		return socks.ReplyConnectionRefused
+	case errors.Is(errno, unix.ENETUNREACH), errors.Is(errno, unix.EAFNOSUPPORT):
+		return socks.ReplyNetworkUnreachable
+	case errors.Is(errno, unix.EHOSTUNREACH), errors.Is(errno, unix.ETIMEDOUT):
+		return socks.ReplyHostUnreachable
+	}
+	return socks.ReplyGeneralFailure
+}

@@ -1,0 +1,346 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/accesslog"
+	"3proxyd/acl"
+	"3proxyd/ipc"
+	"3proxyd/proto/http1"
+	"3proxyd/relay"
+)
+
+// Worker is the state of the process. All of it belongs to the loop, but for
+// prepared, which belongs to the goroutine that reads messages.
+type Worker struct {
+	conn     *ipc.Conn
+	shm      *ipc.Shm
+	loop     *relay.Loop
+	loopCell *ipc.LoopCell
+	slot     int
+	row      int
+	maxFDs   int
+
+	gen       uint64
+	services  map[string]*service
+	names     *names
+	logs      map[string]*logFile
+	listeners []*listener
+	sessions  sessionList
+	pool      originPool
+	clock     wallClock
+	beat      relay.Timer
+	deadline  relay.Timer
+	draining  bool
+
+	nextFDWarning, nextMaxConnWarning int64
+
+	prepared *generation
+
+	freeSessions  *session
+	freeUpstreams *upstream
+	freeDials     *dialState
+	freeSocks     *socksState
+	freeHTTP      *httpState
+
+	// Scratch memory, valid until the next callback.
+	scratch      []byte
+	headScratch  []byte
+	basicScratch [http1.MaxCredentials]byte
+	request      http1.Request
+	response     http1.Response
+	creds        acl.Creds
+	record       accesslog.Record
+}
+
+// handshakeTimeout bounds the wait for the supervisor's first message.
+const handshakeTimeout = 30 * time.Second
+
+// scratchSize holds any reply, page or log text that is built at once.
+const scratchSize = 80 << 10
+
+// Run serves until the supervisor has the worker drain or goes away, and
+// returns the exit code of the process. fd is the worker's end of the socket
+// pair, see ipc.WorkerFD.
+func Run(fd int) int {
+	w, err := newWorker(fd)
+	if err != nil {
+		slog.Error("worker cannot start", "error", err)
+		return 1
+	}
+	runtime.LockOSThread()
+	go w.receive()
+	w.loop.Run()
+	w.closeLogs()
+	return 0
+}
+
+func newWorker(fd int) (*Worker, error) {
+	// The supervisor decides what a signal means; one sent to the whole
+	// process group or cgroup must not end a drain.
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE)
+	// The loop allocates next to nothing; what there is to collect comes from
+	// lookups, reloads and lists of sessions.
+	debug.SetGCPercent(100)
+	conn, err := ipc.NewConn(fd)
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{
+		conn:    conn,
+		logs:    make(map[string]*logFile),
+		scratch: make([]byte, 0, scratchSize),
+	}
+	if err := w.greet(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// greet exchanges the first messages and sets up what they describe.
+func (w *Worker) greet() error {
+	if err := w.conn.Send(ipc.MsgHello, 0, ipc.Hello{Version: ipc.Version, PID: os.Getpid()}); err != nil {
+		return err
+	}
+	if err := w.conn.SetRecvDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+		return err
+	}
+	m, err := w.conn.Recv()
+	if err != nil {
+		return fmt.Errorf("first message: %w", err)
+	}
+	defer m.CloseFDs()
+	var hi ipc.Welcome
+	if err := m.Decode(&hi); err != nil {
+		return err
+	}
+	if m.Type != ipc.MsgWelcome || hi.Version != ipc.Version || len(m.FDs) != 1 {
+		return fmt.Errorf("first message: type %d, version %d, %d descriptors", m.Type, hi.Version, len(m.FDs))
+	}
+	if w.shm, err = ipc.MapShm(m.FDs[0]); err != nil {
+		return err
+	}
+	m.FDs = nil
+	w.slot, w.row, w.maxFDs = hi.Slot, hi.Row, hi.MaxFDs
+	w.loopCell = w.shm.Loop(w.row)
+	w.loop, err = relay.NewLoop(relay.Options{MaxPipes: hi.MaxPipes, PipeSize: hi.PipeSize})
+	if err != nil {
+		return err
+	}
+	w.pool.init(w)
+	w.publish()
+	return w.conn.SetRecvDeadline(time.Time{})
+}
+
+// viaName is the pseudonym of a service in Via fields: the same in every
+// worker, so that a loop through another one is seen, and different on every
+// host and port, so that a chain of proxies is not one.
+func viaName(id string) string {
+	h := fnv.New32a()
+	host, _ := os.Hostname()
+	io.WriteString(h, host+"/"+id)
+	return "3proxyd-" + strconv.FormatUint(uint64(h.Sum32()), 16)
+}
+
+// receive reads the supervisor's messages until it goes away.
+func (w *Worker) receive() {
+	for {
+		m, err := w.conn.Recv()
+		if errors.Is(err, ipc.ErrFrame) {
+			slog.Error("message from the supervisor", "error", err)
+			continue
+		}
+		if err != nil {
+			w.loop.Post(w.orphaned)
+			return
+		}
+		w.handle(m)
+		m.CloseFDs()
+	}
+}
+
+// handle carries a message out, or hands it to the loop.
+func (w *Worker) handle(m *ipc.Message) {
+	switch m.Type {
+	case ipc.MsgPrepare:
+		w.prepare(m)
+	case ipc.MsgFiles:
+		w.files(m)
+	case ipc.MsgPrepareEnd:
+		w.prepareEnd(m)
+	case ipc.MsgCommit:
+		w.commitPrepared(m)
+	case ipc.MsgAbort:
+		w.abortPrepared()
+	case ipc.MsgAdopt:
+		w.adopt(m)
+	case ipc.MsgDisown:
+		w.disown(m)
+	case ipc.MsgDrain:
+		w.startDrain(m)
+	case ipc.MsgConns:
+		w.conns(m)
+	default:
+		w.reply(ipc.MsgUnrecognized, m.ID, ipc.Unrecognized{Type: m.Type})
+	}
+}
+
+func (w *Worker) reply(t ipc.Type, id uint32, body any) {
+	if err := w.conn.Send(t, id, body); err != nil {
+		slog.Error("message to the supervisor", "error", err)
+	}
+}
+
+func (w *Worker) prepare(m *ipc.Message) {
+	w.abortPrepared()
+	g, err := beginGeneration(m)
+	if err != nil {
+		slog.Error("configuration from the supervisor", "error", err)
+		return
+	}
+	w.prepared = g
+}
+
+func (w *Worker) files(m *ipc.Message) {
+	if w.prepared == nil {
+		return
+	}
+	if err := w.prepared.addFiles(m); err != nil {
+		slog.Error("descriptors from the supervisor", "error", err)
+		w.abortPrepared()
+	}
+}
+
+func (w *Worker) prepareEnd(m *ipc.Message) {
+	var body ipc.Generation
+	err := m.Decode(&body)
+	switch {
+	case err != nil:
+	case w.prepared == nil || w.prepared.id != body.Gen:
+		err = errors.New("no such generation was prepared")
+	default:
+		err = w.prepared.compile(w)
+	}
+	answer := ipc.Prepared{Gen: body.Gen}
+	if err != nil {
+		answer.Error = err.Error()
+		w.abortPrepared()
+	}
+	w.reply(ipc.MsgPrepared, m.ID, answer)
+}
+
+func (w *Worker) commitPrepared(m *ipc.Message) {
+	g, id := w.prepared, m.ID
+	if g == nil {
+		return
+	}
+	w.prepared = nil
+	w.loop.Post(func() {
+		w.commit(g)
+		go w.reply(ipc.MsgCommitted, id, ipc.Generation{Gen: g.id})
+	})
+}
+
+func (w *Worker) abortPrepared() {
+	if w.prepared != nil {
+		w.prepared.abort()
+		w.prepared = nil
+	}
+}
+
+// adopt serves the listening sockets of another slot as well.
+func (w *Worker) adopt(m *ipc.Message) {
+	g := &generation{}
+	if err := g.addFiles(m); err != nil {
+		slog.Error("descriptors from the supervisor", "error", err)
+		return
+	}
+	w.loop.Post(func() {
+		for _, r := range g.listeners {
+			w.addListener(r)
+		}
+	})
+}
+
+// disown gives the sockets of a slot up; another process serves their queues.
+func (w *Worker) disown(m *ipc.Message) {
+	var body ipc.Disown
+	if err := m.Decode(&body); err != nil {
+		slog.Error("message from the supervisor", "error", err)
+		return
+	}
+	id := m.ID
+	w.loop.Post(func() {
+		w.dropListeners(func(s *listener) bool { return s.slot == body.Slot && s.slot != w.slot }, false)
+		go w.reply(ipc.MsgDisowned, id, body)
+	})
+}
+
+func (w *Worker) conns(m *ipc.Message) {
+	if len(m.FDs) != 1 {
+		slog.Error("message from the supervisor: a list of sessions needs one descriptor")
+		return
+	}
+	fd := m.FDs[0]
+	m.FDs = nil
+	w.loop.Post(func() { w.listSessions(fd) })
+}
+
+// beatMS is how often a worker shows that its loop turns, in milliseconds.
+const beatMS = 5000
+
+// publish writes the loop's counters to the shared memory and closes pipes
+// that nobody has needed for a while.
+func (w *Worker) publish() {
+	st := w.loop.Stats()
+	c := w.loopCell
+	c.Set(ipc.LoopTurns, st.Turns)
+	c.Set(ipc.LoopEvents, st.Events)
+	c.Set(ipc.PipesOpen, uint64(st.PipesOpen))
+	c.Set(ipc.PipeMisses, st.PipeMisses)
+	c.Set(ipc.Heartbeat, monotonicMS())
+	w.loop.SetTimer(&w.beat, beatMS, beatHandler{w})
+}
+
+// monotonicMS is CLOCK_MONOTONIC in milliseconds, which all processes share.
+func monotonicMS() uint64 {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
+		return 0
+	}
+	return uint64(ts.Nano() / int64(time.Millisecond))
+}
+
+// beatHandler calls publish.
+type beatHandler struct{ w *Worker }
+
+// OnTimer publishes the counters.
+func (b beatHandler) OnTimer(*relay.Timer) {
+	b.w.loop.TrimPipes(idlePipes)
+	b.w.publish()
+}
+
+// idlePipes is how many pipes are kept ready without use.
+const idlePipes = 8
+
+func (w *Worker) closeLogs() {
+	for _, f := range w.logs {
+		if f.out != nil {
+			closeWriter(f.out)
+		}
+	}
+}
