@@ -127,6 +127,7 @@ func TestMessages(t *testing.T) {
 		{"proxy -z", `1:7: error: proxy: unknown option "-z"; the options are -p -i -e -s -b -C -ol -oc -os`},
 		{"proxy -46", "1:7: error: proxy: option -46: not supported yet"},
 		{"proxy -H -a1", "1:7: error: proxy: option -H: not supported yet\n1:10: error: proxy: option -a1: not supported yet"},
+		{"proxy -n", "1:7: error: proxy: option -n: not supported yet"},
 		{"proxy -Deeth0", "1:7: error: proxy: option -De: not supported yet"},
 		{"proxy -e1.1.1.1 -e1.1.1.2", "1:19: error: proxy: -e is given twice for one address family"},
 		{"proxy -i1.1.1.1 -iunix:/x", "1:19: error: proxy: -i is given twice"},

@@ -69,7 +69,7 @@ var optionTable = []struct {
 // laterOptions are the first letters, or the whole, of options that 3proxy
 // has as well.
 var laterOptions = []string{
-	"46", "64", "4", "6", "Di", "De", "D", "ni", "ne", "Ni", "Ne", "N", "H", "g",
+	"46", "64", "4", "6", "Di", "De", "D", "ni", "ne", "n", "Ni", "Ne", "N", "H", "g",
 	"u2", "u", "a2", "a1", "a", "l", "t", "R", "r", "U", "or", "oR", "P", "c",
 	"f", "h", "T", "S", "d", "I", "x", "X", "F",
 }
