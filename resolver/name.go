@@ -1,0 +1,66 @@
+package resolver
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// maxName and maxLabel are the longest name, without final dot, and label in
+// bytes (RFC 1035, 2.3.4).
+const (
+	maxName  = 253
+	maxLabel = 63
+)
+
+// literal parses an IP address, in brackets or not. Zones are refused.
+func literal(s string) (netip.Addr, bool) {
+	if inner, ok := strings.CutPrefix(s, "["); ok {
+		if inner, ok = strings.CutSuffix(inner, "]"); !ok || !strings.Contains(inner, ":") {
+			return netip.Addr{}, false
+		}
+		s = inner
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return netip.Addr{}, false
+	}
+	return a.Unmap(), true
+}
+
+// hostName checks a host name and returns it in lower case without final dot;
+// rooted tells whether it had one.
+func hostName(s string) (host string, rooted, ok bool) {
+	host, rooted = strings.CutSuffix(s, ".")
+	if len(host) == 0 || len(host) > maxName {
+		return "", false, false
+	}
+	start := 0
+	for i := 0; i <= len(host); i++ {
+		if i < len(host) && host[i] != '.' {
+			if !nameByte(host[i]) {
+				return "", false, false
+			}
+			continue
+		}
+		if i == start || i-start > maxLabel {
+			return "", false, false
+		}
+		start = i + 1
+	}
+	host = strings.ToLower(host)
+	return host, rooted, !numeric(host[strings.LastIndexByte(host, '.')+1:])
+}
+
+// nameByte allows letters, digits, hyphen and underscore.
+func nameByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
+}
+
+// numeric tells whether a label is a number, as in forms of IPv4 addresses
+// that only some programs understand.
+func numeric(label string) bool {
+	if hex, ok := strings.CutPrefix(label, "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return strings.Trim(label, "0123456789") == ""
+}
