@@ -1,0 +1,91 @@
+package supervisor
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"text/tabwriter"
+
+	"3proxyd/config"
+)
+
+// announce says on standard output what runs where, and on standard error
+// what the operator should know.
+func (d *daemon) announce() {
+	current := d.inForce()
+	var b strings.Builder
+	fmt.Fprintf(&b, "3proxyd %s, configuration: %s\n", d.options.Version, current.cfg.Source)
+	table := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	for i := range current.cfg.Services {
+		s := &current.cfg.Services[i]
+		fmt.Fprintf(table, "  %s\t%s\t%s\tmaxconn %d\n", s.Kind, addressOf(s.Listen), targetText(s), current.limits.MaxConn[i])
+	}
+	_ = table.Flush()
+	fmt.Fprintf(&b, "  workers: %s\n", d.workersText())
+	fmt.Fprintf(&b, "  control socket: %s\n", d.control.path)
+	if line := tryLine(current.cfg); line != "" {
+		fmt.Fprintf(&b, "Try: %s\n", line)
+	}
+	fmt.Fprint(d.options.Stdout, b.String())
+	for _, w := range d.warnings(current) {
+		d.logf("warning: %s", w)
+	}
+}
+
+func targetText(s *config.Service) string {
+	if s.Target == nil {
+		return ""
+	}
+	return "to " + addressOf(*s.Target)
+}
+
+func (d *daemon) workersText() string {
+	cpus := make([]string, len(d.slots))
+	for i, s := range d.slots {
+		cpus[i] = fmt.Sprint(s.cpu)
+	}
+	noun := "CPUs"
+	if len(cpus) == 1 {
+		noun = "CPU"
+	}
+	return fmt.Sprintf("%d, on %s %s", len(d.slots), noun, strings.Join(cpus, " "))
+}
+
+// warnings are those of a generation's configuration and limits.
+func (d *daemon) warnings(s *snapshot) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var texts []string
+	for _, w := range s.warnings {
+		texts = append(texts, fmt.Sprintf("%s: %s", w.Pos, w.Text))
+	}
+	return append(texts, s.limits.Warnings...)
+}
+
+// tryLine is a command that uses the first service curl can use.
+func tryLine(cfg *config.Config) string {
+	for _, scheme := range []struct {
+		kind config.Kind
+		name string
+	}{{config.Proxy, "http"}, {config.Socks, "socks5h"}} {
+		for _, s := range cfg.Services {
+			if s.Kind == scheme.kind && s.Listen.Unix == "" {
+				return fmt.Sprintf("curl -x %s://%s http://example.com/", scheme.name, reachable(s.Listen))
+			}
+		}
+	}
+	return ""
+}
+
+// reachable writes an address a client on this host can connect to.
+func reachable(e config.Endpoint) string {
+	addr := e.Addr.Unmap()
+	switch addr {
+	case netip.IPv4Unspecified():
+		addr = netip.MustParseAddr("127.0.0.1")
+	case netip.IPv6Unspecified():
+		addr = netip.IPv6Loopback()
+	}
+	return net.JoinHostPort(addr.String(), fmt.Sprint(e.Port))
+}

@@ -1,0 +1,127 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"3proxyd/config"
+	"3proxyd/ipc"
+)
+
+// maxDrain bounds the timeout of a drain request.
+const maxDrain = 30 * 24 * time.Hour
+
+// controlAPI answers the requests of the control socket.
+type controlAPI struct {
+	daemon *daemon
+	owner  int
+}
+
+type endpoint struct {
+	method string
+	serve  func(*controlAPI, http.ResponseWriter, *http.Request)
+}
+
+var endpoints = map[string]endpoint{
+	ipc.PathStatus: {http.MethodGet, (*controlAPI).status},
+	ipc.PathStats:  {http.MethodGet, (*controlAPI).stats},
+	ipc.PathConns:  {http.MethodGet, (*controlAPI).conns},
+	ipc.PathReload: {http.MethodPost, (*controlAPI).reload},
+	ipc.PathDrain:  {http.MethodPost, (*controlAPI).drain},
+}
+
+// ServeHTTP answers one request.
+func (a *controlAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e, ok := endpoints[r.URL.Path]
+	if !ok {
+		fail(w, http.StatusNotFound, fmt.Errorf("there is no %s in version %d of the control API", r.URL.Path, ipc.APIVersion))
+		return
+	}
+	if r.Method != e.method {
+		w.Header().Set("Allow", e.method)
+		fail(w, http.StatusMethodNotAllowed, fmt.Errorf("%s takes %s, not %s", r.URL.Path, e.method, r.Method))
+		return
+	}
+	if e.method != http.MethodGet && !a.mayChange(r) {
+		fail(w, http.StatusForbidden, errors.New("only root, the daemon's user and the control socket's owner may do this"))
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, controlBody)
+	e.serve(a, w, r)
+}
+
+func (a *controlAPI) mayChange(r *http.Request) bool {
+	peer, ok := r.Context().Value(peerKey{}).(ipc.Peer)
+	return ok && (peer.UID == 0 || peer.UID == os.Geteuid() || peer.UID >= 0 && peer.UID == a.owner)
+}
+
+func (a *controlAPI) status(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, a.daemon.status())
+}
+
+func (a *controlAPI) stats(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, a.daemon.stats())
+}
+
+func (a *controlAPI) reload(w http.ResponseWriter, _ *http.Request) {
+	result, err := a.daemon.reload()
+	var refused *Refused
+	switch {
+	case err == nil:
+		answer(w, http.StatusOK, result)
+	case errors.As(err, &refused):
+		answer(w, http.StatusUnprocessableEntity, ipc.APIError{Error: refused.Reason, Diagnostics: refused.Diagnostics})
+	case errors.Is(err, errDraining):
+		fail(w, http.StatusConflict, err)
+	default:
+		fail(w, http.StatusInternalServerError, err)
+	}
+}
+
+func (a *controlAPI) drain(w http.ResponseWriter, r *http.Request) {
+	var request ipc.DrainRequest
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil && !errors.Is(err, io.EOF) {
+		fail(w, http.StatusBadRequest, fmt.Errorf("the body is not a drain request: %w", err))
+		return
+	}
+	timeout, err := a.drainTimeout(request)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	if request.Worker == nil {
+		answer(w, http.StatusOK, ipc.DrainResult{Draining: a.daemon.beginDrain(timeout)})
+		return
+	}
+	if err := a.daemon.drainWorker(r.Context(), *request.Worker, timeout); err != nil {
+		fail(w, http.StatusConflict, err)
+		return
+	}
+	answer(w, http.StatusOK, ipc.DrainResult{Draining: []int{*request.Worker}})
+}
+
+func (a *controlAPI) drainTimeout(r ipc.DrainRequest) (time.Duration, error) {
+	if r.TimeoutSec == nil {
+		return a.daemon.drainTimeout(), nil
+	}
+	if s := *r.TimeoutSec; !(s >= 0 && s <= maxDrain.Seconds()) {
+		return 0, fmt.Errorf("the timeout must be from 0 to %.0f seconds", maxDrain.Seconds())
+	}
+	return time.Duration(*r.TimeoutSec * float64(time.Second)), nil
+}
+
+func fail(w http.ResponseWriter, code int, err error) {
+	answer(w, code, ipc.APIError{Error: err.Error(), Diagnostics: []config.Diagnostic(nil)})
+}
+
+// answer sends v as JSON; a client that is gone is no concern of the daemon.
+func answer(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v)
+}

@@ -1,0 +1,85 @@
+package supervisor
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"3proxyd/ipc"
+)
+
+// columns gives each service its column in the shared memory. A service keeps
+// its column as long as it is configured; the column of a service that is gone
+// is given away only when no worker has a connection of it any more.
+type columns struct {
+	shm *ipc.Shm
+	// mu keeps byID and past from changing while the counters are read.
+	mu sync.Mutex
+	// used is the number of columns ever given; any goroutine may read it.
+	used atomic.Int32
+	byID map[string]int
+	// past keeps, for each row, the totals of services whose column has been
+	// given away.
+	past map[int]*totals
+}
+
+func newColumns(shm *ipc.Shm) *columns {
+	return &columns{shm: shm, byID: map[string]int{}, past: map[int]*totals{}}
+}
+
+// assign returns the column of each service; services of inForce keep theirs
+// even when they are not among ids.
+func (c *columns) assign(ids []string, inForce map[string]bool) ([]int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	wanted := map[string]bool{}
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	cols := make([]int, len(ids))
+	for i, id := range ids {
+		if col, ok := c.byID[id]; ok {
+			cols[i] = col
+			continue
+		}
+		col, err := c.free(func(id string) bool { return wanted[id] || inForce[id] })
+		if err != nil {
+			return nil, err
+		}
+		c.byID[id] = col
+		cols[i] = col
+	}
+	return cols, nil
+}
+
+// free returns a column for a new service: one never used before, or else that
+// of a service that is gone and idle.
+func (c *columns) free(keep func(id string) bool) (int, error) {
+	if used := c.used.Load(); used < ipc.MaxColumns {
+		c.used.Store(used + 1)
+		return int(used), nil
+	}
+	for id, col := range c.byID {
+		if keep(id) || c.shm.OpenSum(col, c.shm.Rows()) > 0 {
+			continue
+		}
+		delete(c.byID, id)
+		c.retire(col)
+		return col, nil
+	}
+	return 0, fmt.Errorf("no room for another service's counters: %d services are configured or still have sessions", ipc.MaxColumns)
+}
+
+// retire moves the totals of a column to past and zeroes it.
+func (c *columns) retire(col int) {
+	for row := range c.shm.Rows() {
+		cell := c.shm.Cell(row, col)
+		if c.past[row] == nil {
+			c.past[row] = new(totals)
+		}
+		c.past[row].add(cell)
+		for k := range ipc.NumCounters {
+			cell[k].Store(0)
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/config"
+	"3proxyd/ipc"
+)
+
+const (
+	// controlConns bounds the connections to the control socket served at
+	// once.
+	controlConns = 32
+	// controlBody bounds the body of a request in bytes.
+	controlBody = 64 << 10
+)
+
+// controlServer is the control socket. Who may connect is decided by the
+// file's mode; who may change something, by the peer's user id as well.
+type controlServer struct {
+	path     string
+	file     socketFile
+	listener net.Listener
+	server   http.Server
+	// owner is the user besides root and the daemon's own who may change
+	// something.
+	owner int
+}
+
+// listenControl opens the control socket.
+func listenControl(c config.Control) (*controlServer, error) {
+	s, err := openControl(c)
+	if err == nil {
+		return s, nil
+	}
+	path := controlPath(c)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("control socket %s is in use by another daemon: stop it, or name another path with `control PATH` (%w)", path, err)
+	}
+	return nil, fmt.Errorf("control socket %s: %w", path, err)
+}
+
+func controlPath(c config.Control) string {
+	if c.Path != "" {
+		return c.Path
+	}
+	return ipc.DefaultControlPath(os.Geteuid(), os.Getenv("XDG_RUNTIME_DIR"))
+}
+
+func openControl(c config.Control) (*controlServer, error) {
+	s := &controlServer{path: controlPath(c), owner: os.Geteuid()}
+	if c.Path == "" {
+		if err := controlDir(filepath.Dir(s.path)); err != nil {
+			return nil, err
+		}
+	}
+	uid, gid, err := lookupOwner(c.Owner)
+	if err != nil {
+		return nil, err
+	}
+	mode := c.Mode
+	if mode == 0 {
+		mode = 0o600
+	}
+	// Until the owner is set nobody else may connect.
+	fd, file, err := bindUnix(s.path, mode&0o700)
+	if err != nil {
+		return nil, err
+	}
+	s.file = file
+	if err := s.open(fd, mode, uid, gid); err != nil {
+		_ = unix.Close(fd)
+		file.remove()
+		return nil, err
+	}
+	if uid >= 0 {
+		s.owner = uid
+	}
+	return s, nil
+}
+
+// open sets the file's owner and mode and starts to listen. On success fd is
+// used up.
+func (s *controlServer) open(fd int, mode uint32, uid, gid int) error {
+	if s.file.path != "" {
+		if err := os.Chown(s.path, uid, gid); err != nil {
+			return err
+		}
+		if err := os.Chmod(s.path, fs.FileMode(mode)); err != nil {
+			return err
+		}
+	}
+	if err := unix.Listen(fd, controlConns); err != nil {
+		return os.NewSyscallError("listen", err)
+	}
+	file := os.NewFile(uintptr(fd), s.path)
+	listener, err := net.FileListener(file)
+	if err != nil {
+		return err
+	}
+	_ = file.Close()
+	s.listener = listener
+	return nil
+}
+
+// controlDir makes the directory of a default path. One that belongs to
+// another user, or that others may write to, is refused.
+func controlDir(dir string) error {
+	mode := fs.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o755
+	}
+	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || int(st.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is not a directory that only user %d may write to", dir, os.Geteuid())
+	}
+	return nil
+}
+
+// lookupOwner resolves "user" or "user:group", by name or number; -1 means
+// unchanged.
+func lookupOwner(owner string) (uid, gid int, err error) {
+	name, group, _ := strings.Cut(owner, ":")
+	uid, gid = -1, -1
+	if name != "" {
+		uid, err = lookupID(name, func(n string) (string, error) {
+			u, err := user.Lookup(n)
+			if err != nil {
+				return "", err
+			}
+			return u.Uid, nil
+		})
+	}
+	if err == nil && group != "" {
+		gid, err = lookupID(group, func(n string) (string, error) {
+			g, err := user.LookupGroup(n)
+			if err != nil {
+				return "", err
+			}
+			return g.Gid, nil
+		})
+	}
+	return uid, gid, err
+}
+
+func lookupID(name string, lookup func(string) (string, error)) (int, error) {
+	if id, err := strconv.Atoi(name); err == nil {
+		return id, nil
+	}
+	text, err := lookup(name)
+	if err != nil {
+		return -1, err
+	}
+	return strconv.Atoi(text)
+}
+
+type peerKey struct{}
+
+// serve answers requests until close.
+func (s *controlServer) serve(d *daemon) {
+	s.server = http.Server{
+		Handler:           &controlAPI{d, s.owner},
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      2 * time.Minute,
+		IdleTimeout:       30 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, peerKey{}, peerOf(c))
+		},
+	}
+	_ = s.server.Serve(newLimitListener(s.listener, controlConns))
+}
+
+// peerOf returns the credentials of a client; an unknown one has user id -1.
+func peerOf(c net.Conn) ipc.Peer {
+	if limited, ok := c.(*limitedConn); ok {
+		c = limited.Conn
+	}
+	if raw, ok := c.(syscall.Conn); ok {
+		if peer, err := ipc.PeerOf(raw); err == nil {
+			return peer
+		}
+	}
+	return ipc.Peer{UID: -1, GID: -1}
+}
+
+// close stops answering and removes the socket's file.
+func (s *controlServer) close() {
+	s.file.remove()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if s.server.Shutdown(ctx) != nil {
+		_ = s.server.Close()
+	}
+	_ = s.listener.Close()
+}

@@ -1,0 +1,297 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/config"
+	"3proxyd/internal/sockopt"
+)
+
+// kernelBacklog is the greatest backlog; the kernel cuts it to somaxconn.
+const kernelBacklog = 1<<31 - 1
+
+// listener is what one listening address is served with: a socket for each
+// slot, all in one SO_REUSEPORT group, or one socket shared by all workers.
+type listener struct {
+	key      string
+	endpoint config.Endpoint
+	shared   bool
+	fds      []int
+	backlog  int
+	options  []config.SockOpt
+	// file is the Unix socket's file, to be removed with the listener.
+	file socketFile
+	// refs counts the snapshots that hold the listener; guarded by
+	// daemon.mu.
+	refs int
+}
+
+// fd returns the socket of a slot.
+func (l *listener) fd(slot int) int {
+	if l.shared {
+		return l.fds[0]
+	}
+	return l.fds[slot]
+}
+
+// close closes every socket and removes the file of a Unix socket. The
+// shutdown ends listening at once even where a worker has not yet closed its
+// duplicate, as after a generation that was aborted.
+func (l *listener) close() {
+	l.file.remove()
+	for _, fd := range l.fds {
+		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+		_ = unix.Close(fd)
+	}
+	l.fds = nil
+}
+
+// listenerKey identifies a listening address.
+func listenerKey(e config.Endpoint) string {
+	if e.Unix != "" {
+		return "unix:" + e.Unix
+	}
+	return "tcp:" + addressOf(e)
+}
+
+// addressOf writes an endpoint for people.
+func addressOf(e config.Endpoint) string {
+	switch {
+	case e.Unix != "":
+		return "unix:" + e.Unix
+	case e.Host != "":
+		return net.JoinHostPort(e.Host, fmt.Sprint(e.Port))
+	}
+	return net.JoinHostPort(e.Addr.String(), fmt.Sprint(e.Port))
+}
+
+// listen opens the sockets of a service's address. With ours an overlapping
+// address is known to be the daemon's own, so that the sockets may join it.
+func listen(s *config.Service, slots int, ours bool) (*listener, error) {
+	l := &listener{
+		key:      listenerKey(s.Listen),
+		endpoint: s.Listen,
+		backlog:  s.Backlog,
+		options:  s.ListenOptions,
+	}
+	l.shared = s.Listen.Unix != "" || option(s.ListenOptions, "SO_REUSEPORT", 1) == 0
+	var err error
+	if s.Listen.Unix != "" {
+		err = l.openUnix()
+	} else {
+		err = l.openTCP(slots, ours || option(s.ListenOptions, "SO_REUSEPORT", 0) == 1)
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// option returns the value of the last option of that name.
+func option(options []config.SockOpt, name string, otherwise int) int {
+	for _, o := range options {
+		if strings.EqualFold(o.Name, name) {
+			otherwise = o.Value
+		}
+	}
+	return otherwise
+}
+
+// openTCP binds the first socket before it has SO_REUSEPORT, unless it may
+// join others: another process's use of the port, even by a second daemon of
+// the same user, is an error instead of a silent share of the connections.
+func (l *listener) openTCP(slots int, join bool) error {
+	sockets := slots
+	if l.shared {
+		sockets = 1
+	}
+	for i := range sockets {
+		fd, err := l.bindTCP(join || i > 0)
+		if err != nil {
+			return err
+		}
+		l.fds = append(l.fds, fd)
+		if !l.shared {
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+				return os.NewSyscallError("setsockopt SO_REUSEPORT", err)
+			}
+		}
+		if err := l.listen(fd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *listener) bindTCP(reusePort bool) (int, error) {
+	address, family, err := socketAddress(l.endpoint)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	if err = l.prepareTCP(fd, family, reusePort); err == nil {
+		err = os.NewSyscallError("bind", unix.Bind(fd, address))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+type intOption struct {
+	name       string
+	level, opt int
+}
+
+// prepareTCP sets what must be set before bind, and what accepted sockets
+// inherit.
+func (l *listener) prepareTCP(fd, family int, reusePort bool) error {
+	settings := []intOption{
+		{"SO_REUSEADDR", unix.SOL_SOCKET, unix.SO_REUSEADDR},
+		{"SO_KEEPALIVE", unix.SOL_SOCKET, unix.SO_KEEPALIVE},
+		{"TCP_NODELAY", unix.IPPROTO_TCP, unix.TCP_NODELAY},
+	}
+	if reusePort {
+		settings = append(settings, intOption{"SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT})
+	}
+	if family == unix.AF_INET6 {
+		settings = append(settings, intOption{"IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY})
+	}
+	for _, s := range settings {
+		if err := unix.SetsockoptInt(fd, s.level, s.opt, 1); err != nil {
+			return os.NewSyscallError("setsockopt "+s.name, err)
+		}
+	}
+	return applyOptions(fd, l.options)
+}
+
+// applyOptions sets the options of a service, but for SO_REUSEPORT, which is
+// the listener's business.
+func applyOptions(fd int, options []config.SockOpt) error {
+	for _, o := range options {
+		if strings.EqualFold(o.Name, "SO_REUSEPORT") {
+			continue
+		}
+		if err := sockopt.Apply(fd, o.Name, o.Value, o.Text); err != nil {
+			return fmt.Errorf("option %s: %w", o.Name, err)
+		}
+	}
+	return nil
+}
+
+func (l *listener) listen(fd int) error {
+	backlog := l.backlog
+	if backlog == 0 {
+		backlog = kernelBacklog
+	}
+	return os.NewSyscallError("listen", unix.Listen(fd, backlog))
+}
+
+func socketAddress(e config.Endpoint) (unix.Sockaddr, int, error) {
+	addr := e.Addr.Unmap()
+	switch {
+	case addr.Is4():
+		return &unix.SockaddrInet4{Port: int(e.Port), Addr: addr.As4()}, unix.AF_INET, nil
+	case addr.Is6():
+		zone, err := zoneIndex(addr.Zone())
+		return &unix.SockaddrInet6{Port: int(e.Port), Addr: addr.As16(), ZoneId: zone}, unix.AF_INET6, err
+	}
+	return nil, 0, errors.New("the service has no address to listen on")
+}
+
+func zoneIndex(zone string) (uint32, error) {
+	if zone == "" {
+		return 0, nil
+	}
+	iface, err := net.InterfaceByName(zone)
+	if err != nil {
+		return 0, fmt.Errorf("interface %s: %w", zone, err)
+	}
+	return uint32(iface.Index), nil
+}
+
+// openUnix opens the one socket of a Unix address. Its file has the mode the
+// umask leaves, so that by default only the daemon's own user can connect.
+func (l *listener) openUnix() error {
+	fd, file, err := bindUnix(l.endpoint.Unix, 0o777)
+	if err != nil {
+		return err
+	}
+	l.fds, l.file = []int{fd}, file
+	if err := applyOptions(fd, l.options); err != nil {
+		return err
+	}
+	return l.listen(fd)
+}
+
+// update brings a listener that is kept to the backlog and options of a new
+// configuration. What cannot be changed on the living sockets is returned as a
+// warning.
+func (l *listener) update(s *config.Service) []string {
+	var warnings []string
+	if l.backlog != s.Backlog {
+		l.backlog = s.Backlog
+		for _, fd := range l.fds {
+			if err := l.listen(fd); err != nil {
+				warnings = append(warnings, fmt.Sprintf("backlog: %v", err))
+				break
+			}
+		}
+	}
+	for _, o := range l.options {
+		if !hasOption(s.ListenOptions, o.Name) {
+			warnings = append(warnings, fmt.Sprintf("-ol %s is gone, but stays in force until the daemon is restarted", o.Name))
+		}
+	}
+	for _, o := range s.ListenOptions {
+		if was, now := option(l.options, o.Name, -1), o.Value; strings.EqualFold(o.Name, "SO_REUSEPORT") && was != now {
+			warnings = append(warnings, "-ol SO_REUSEPORT takes effect when the daemon is restarted")
+		}
+	}
+	l.options = s.ListenOptions
+	for _, fd := range l.fds {
+		if err := applyOptions(fd, l.options); err != nil {
+			return append(warnings, fmt.Sprintf("-ol: %v", err))
+		}
+	}
+	return warnings
+}
+
+func hasOption(options []config.SockOpt, name string) bool {
+	for _, o := range options {
+		if strings.EqualFold(o.Name, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// listenReason puts the failure of a listen into words the operator can act
+// on.
+func listenReason(e config.Endpoint, err error) string {
+	address := addressOf(e)
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return fmt.Sprintf("%s is already in use by another process (%v)", address, unix.EADDRINUSE)
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return fmt.Sprintf("%s is not an address of this host (%v); -ol IP_FREEBIND allows it to appear later", address, unix.EADDRNOTAVAIL)
+	case errors.Is(err, fs.ErrPermission) && e.Unix == "" && e.Port < 1024:
+		return fmt.Sprintf("%s: no permission for ports below 1024: start as root (setuid drops it for the workers), "+
+			"set AmbientCapabilities=CAP_NET_BIND_SERVICE in the unit, or use a higher port", address)
+	case errors.Is(err, unix.EAFNOSUPPORT):
+		return fmt.Sprintf("%s: this host has no IPv6 (%v)", address, unix.EAFNOSUPPORT)
+	}
+	return fmt.Sprintf("cannot listen on %s: %v", address, err)
+}

@@ -1,0 +1,67 @@
+package supervisor
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/config"
+)
+
+// logFile is an access log opened for the workers, which may not have the
+// right to open it themselves.
+type logFile struct {
+	path string
+	fd   int
+}
+
+// openLogs opens each log file of the configuration once.
+func openLogs(cfg *config.Config) ([]logFile, []config.Diagnostic) {
+	var logs []logFile
+	var failed []config.Diagnostic
+	seen := map[string]bool{}
+	for i := range cfg.Services {
+		s := &cfg.Services[i]
+		if s.Log.Kind != config.LogFile || seen[s.Log.Path] {
+			continue
+		}
+		seen[s.Log.Path] = true
+		fd, err := openLog(s.Log.Path)
+		if err != nil {
+			failed = append(failed, serviceError(s, fmt.Sprintf("log: %v", err)))
+			continue
+		}
+		logs = append(logs, logFile{s.Log.Path, fd})
+	}
+	return logs, failed
+}
+
+// openLog opens a log for appending. A FIFO nobody reads is an error instead
+// of a wait.
+func openLog(path string) (int, error) {
+	flags := unix.O_WRONLY | unix.O_APPEND | unix.O_CREAT | unix.O_CLOEXEC | unix.O_NOCTTY | unix.O_NONBLOCK
+	fd, err := unix.Open(path, flags, 0o640)
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", path, err)
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("open %s: %w", path, err)
+	}
+	return fd, nil
+}
+
+func closeLogs(logs []logFile) {
+	for _, l := range logs {
+		_ = unix.Close(l.fd)
+	}
+}
+
+// serviceError is an error at a service's line.
+func serviceError(s *config.Service, text string) config.Diagnostic {
+	return config.Diagnostic{Pos: s.Pos, Severity: config.Error, Text: string(s.Kind) + ": " + text}
+}
+
+func serviceWarning(s *config.Service, text string) config.Diagnostic {
+	return config.Diagnostic{Pos: s.Pos, Severity: config.Warning, Text: string(s.Kind) + ": " + text}
+}

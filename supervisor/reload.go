@@ -1,0 +1,249 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/config"
+	"3proxyd/ipc"
+)
+
+// reload reads the configuration and puts it in force in every worker, or in
+// none: then the error says why, a *Refused with the positions when the
+// configuration is to blame.
+func (d *daemon) reload() (*ipc.ReloadResult, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	result, err := d.reloadLocked()
+	outcome := &ipc.ReloadOutcome{Time: time.Now(), OK: err == nil}
+	if err != nil {
+		outcome.Error = err.Error()
+	}
+	d.mu.Lock()
+	d.lastReload = outcome
+	d.mu.Unlock()
+	d.logReload(result, err)
+	d.kickAdoption()
+	return result, err
+}
+
+func (d *daemon) logReload(result *ipc.ReloadResult, err error) {
+	var refused *Refused
+	switch {
+	case err == nil:
+		d.logf("generation %d is in force: %d services added, %d removed, %d kept",
+			result.Generation, len(result.Added), len(result.Removed), len(result.Kept))
+		for _, w := range result.Warnings {
+			d.logf("%s", w)
+		}
+	case errors.As(err, &refused):
+		d.logf("reload refused, the configuration in force stays: %s", refused.Reason)
+		for _, diag := range refused.Diagnostics {
+			d.logf("%s", diag)
+		}
+	default:
+		d.logf("reload failed, the configuration in force stays: %v", err)
+	}
+}
+
+func (d *daemon) reloadLocked() (*ipc.ReloadResult, error) {
+	if d.isDraining() {
+		return nil, errDraining
+	}
+	cfg, diags := d.options.Load()
+	if cfg == nil {
+		return nil, &Refused{"the configuration has errors", diags}
+	}
+	old := d.inForce()
+	fixed := d.fixedChanges(cfg)
+	next, err := d.build(cfg, append(diags, fixed...))
+	if err != nil {
+		return nil, err
+	}
+	if err := d.install(next); err != nil {
+		d.release(next)
+		return nil, err
+	}
+	late := d.updateListeners(next)
+	d.mu.Lock()
+	next.warnings = append(next.warnings, late...)
+	d.mu.Unlock()
+	return describeReload(old, next), nil
+}
+
+// install puts a generation in force in two steps. The caller's reference
+// becomes that of the generation in force.
+func (d *daemon) install(next *snapshot) error {
+	procs := d.runningProcesses()
+	raiseWorkers(procs, next.limits.Status.FDsGranted)
+	if err := d.prepareAll(procs, next); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	if d.draining {
+		d.mu.Unlock()
+		d.abortAll(procs, next)
+		return errDraining
+	}
+	old := d.current
+	d.current = next
+	prepared := map[*process]bool{}
+	for _, p := range procs {
+		prepared[p] = true
+	}
+	var late []*process
+	for _, s := range d.slots {
+		if p := s.current; p != nil && p.state == stateRunning && !prepared[p] {
+			late = append(late, p)
+		}
+	}
+	d.mu.Unlock()
+
+	d.commitAll(procs, late, next)
+	d.release(old)
+	return nil
+}
+
+// prepareAll prepares every process; when one cannot, all forget the
+// generation again.
+func (d *daemon) prepareAll(procs []*process, next *snapshot) error {
+	errs := make([]error, len(procs))
+	each(procs, func(i int, p *process) { errs[i] = p.prepare(d.running, d, next) })
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		p := procs[i]
+		if errors.Is(err, errNoAnswer) {
+			d.logf("worker %d (pid %d) does not answer; killing it", p.slot.index, p.pid)
+			p.kill()
+		}
+		d.abortAll(procs, next)
+		return fmt.Errorf("worker %d cannot prepare the new configuration: %w", p.slot.index, err)
+	}
+	return nil
+}
+
+func (d *daemon) abortAll(procs []*process, next *snapshot) {
+	each(procs, func(_ int, p *process) {
+		if err := p.abort(next); err != nil {
+			p.kill()
+		}
+	})
+}
+
+// commitAll makes the generation current in every process. There is no way
+// back: a process that cannot follow is killed, and its successor starts with
+// the generation. Late ones began to run after the others had prepared.
+func (d *daemon) commitAll(procs, late []*process, next *snapshot) {
+	each(procs, func(_ int, p *process) {
+		d.mustFollow(p, p.commit(d.running, d, next))
+	})
+	each(late, func(_ int, p *process) {
+		err := p.prepare(d.running, d, next)
+		if err == nil {
+			err = p.commit(d.running, d, next)
+		}
+		d.mustFollow(p, err)
+	})
+}
+
+func (d *daemon) mustFollow(p *process, err error) {
+	if err == nil || errors.Is(err, errEnded) || d.isDraining() {
+		return
+	}
+	d.logf("worker %d (pid %d) does not take the new configuration: %v; killing it", p.slot.index, p.pid, err)
+	p.kill()
+}
+
+func each(procs []*process, do func(i int, p *process)) {
+	var wg sync.WaitGroup
+	for i, p := range procs {
+		wg.Go(func() { do(i, p) })
+	}
+	wg.Wait()
+}
+
+// raiseWorkers raises the limit of descriptors of running workers. A worker
+// whose limit cannot be raised goes on with less and pauses accepting when
+// they run out.
+func raiseWorkers(procs []*process, granted int) {
+	for _, p := range procs {
+		if granted <= p.maxFDs {
+			continue
+		}
+		limit := unix.Rlimit{Cur: uint64(granted), Max: uint64(granted)}
+		var before unix.Rlimit
+		if unix.Prlimit(p.pid, unix.RLIMIT_NOFILE, nil, &before) == nil {
+			limit.Max = max(limit.Max, before.Max)
+		}
+		if unix.Prlimit(p.pid, unix.RLIMIT_NOFILE, &limit, nil) == nil {
+			p.maxFDs = granted
+		}
+	}
+}
+
+// updateListeners brings kept listeners to their new backlog and options.
+func (d *daemon) updateListeners(next *snapshot) []config.Diagnostic {
+	var warnings []config.Diagnostic
+	for i, l := range next.listeners {
+		s := &next.cfg.Services[i]
+		for _, text := range l.update(s) {
+			warnings = append(warnings, serviceWarning(s, text))
+		}
+	}
+	return warnings
+}
+
+// fixedChanges warns of changes a reload cannot make.
+func (d *daemon) fixedChanges(cfg *config.Config) []config.Diagnostic {
+	was := d.startConfig
+	var warnings []config.Diagnostic
+	for _, f := range []struct {
+		command  string
+		was, now any
+	}{
+		{"workers", was.Workers, cfg.Workers},
+		{"cpus", was.CPUs, cfg.CPUs},
+		{"control", was.Control, cfg.Control},
+		{"setuid", was.SetUID, cfg.SetUID},
+		{"setgid", was.SetGID, cfg.SetGID},
+		{"pidfile", was.PIDFile, cfg.PIDFile},
+	} {
+		if !reflect.DeepEqual(f.was, f.now) {
+			warnings = append(warnings, config.Diagnostic{
+				Pos:      config.Pos{File: cfg.Source, Line: 1, Column: 1},
+				Severity: config.Warning,
+				Text:     f.command + ": the change takes effect when the daemon is restarted",
+			})
+		}
+	}
+	return warnings
+}
+
+func describeReload(old, next *snapshot) *ipc.ReloadResult {
+	result := &ipc.ReloadResult{
+		Generation: next.gen,
+		Changed:    !reflect.DeepEqual(old.cfg, next.cfg),
+		Warnings:   next.warnings,
+	}
+	was, is := old.byService(), next.byService()
+	for _, s := range next.cfg.Services {
+		if was[s.ID] != nil {
+			result.Kept = append(result.Kept, s.ID)
+		} else {
+			result.Added = append(result.Added, s.ID)
+		}
+	}
+	for _, s := range old.cfg.Services {
+		if is[s.ID] == nil {
+			result.Removed = append(result.Removed, s.ID)
+		}
+	}
+	return result
+}

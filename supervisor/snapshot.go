@@ -1,0 +1,211 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+
+	"3proxyd/config"
+	"3proxyd/ipc"
+)
+
+// snapshot is one generation of the daemon: everything a worker is given.
+type snapshot struct {
+	gen uint64
+	cfg *config.Config
+	// services, listeners have an entry for each service of cfg.
+	services  []ipc.ServiceSlot
+	listeners []*listener
+	logs      []logFile
+	memfd     *os.File
+	limits    Limits
+	// warnings are those of the configuration.
+	warnings []config.Diagnostic
+	// refs counts the generation in force and every process it is being sent
+	// to; guarded by daemon.mu.
+	refs int
+}
+
+// Refused is the error of a configuration that cannot be put in force.
+type Refused struct {
+	Reason      string
+	Diagnostics []config.Diagnostic
+}
+
+// Error names the first diagnostic and says how many there are.
+func (r *Refused) Error() string {
+	for i, d := range r.Diagnostics {
+		if d.Severity != config.Error {
+			continue
+		}
+		if rest := errorCount(r.Diagnostics[i+1:]); rest > 0 {
+			return fmt.Sprintf("%s: %s: %s (and %d more)", r.Reason, d.Pos, d.Text, rest)
+		}
+		return fmt.Sprintf("%s: %s: %s", r.Reason, d.Pos, d.Text)
+	}
+	return r.Reason
+}
+
+func errorCount(diags []config.Diagnostic) int {
+	n := 0
+	for _, d := range diags {
+		if d.Severity == config.Error {
+			n++
+		}
+	}
+	return n
+}
+
+// build makes the next generation of cfg: it opens what is new and shares the
+// listeners of the generation in force, changing nothing that is in force. It
+// is called under daemon.change.
+func (d *daemon) build(cfg *config.Config, warnings []config.Diagnostic) (*snapshot, error) {
+	next := &snapshot{gen: d.lastGen + 1, cfg: cfg, warnings: slices.Clone(warnings), refs: 1}
+	if err := d.fill(next); err != nil {
+		d.release(next)
+		return nil, err
+	}
+	d.lastGen++
+	return next, nil
+}
+
+func (d *daemon) fill(next *snapshot) error {
+	var failed []config.Diagnostic
+	next.limits = measure(d.machine, next.cfg, len(d.slots), true)
+	if failed = d.fillListeners(next); len(failed) > 0 {
+		return &Refused{"cannot listen", failed}
+	}
+	if next.logs, failed = openLogs(next.cfg); len(failed) > 0 {
+		return &Refused{"cannot open a log", failed}
+	}
+	cols, err := d.columns.assign(serviceIDs(next.cfg), d.idsInForce())
+	if err != nil {
+		return &Refused{Reason: err.Error()}
+	}
+	for i, col := range cols {
+		next.services = append(next.services, ipc.ServiceSlot{Column: col, MaxConn: next.limits.MaxConn[i]})
+	}
+	data, err := json.Marshal(next.cfg)
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	next.memfd, err = ipc.WriteMemfd("3proxyd-config", data)
+	return err
+}
+
+func serviceIDs(cfg *config.Config) []string {
+	ids := make([]string, len(cfg.Services))
+	for i, s := range cfg.Services {
+		ids[i] = s.ID
+	}
+	return ids
+}
+
+func (d *daemon) idsInForce() map[string]bool {
+	ids := map[string]bool{}
+	if current := d.inForce(); current != nil {
+		for _, id := range serviceIDs(current.cfg) {
+			ids[id] = true
+		}
+	}
+	return ids
+}
+
+// fillListeners finds or opens the listener of each service.
+func (d *daemon) fillListeners(next *snapshot) []config.Diagnostic {
+	have := map[string]*listener{}
+	if current := d.inForce(); current != nil {
+		for _, l := range current.listeners {
+			have[l.key] = l
+		}
+	}
+	var failed []config.Diagnostic
+	owner := map[string]*config.Service{}
+	for i := range next.cfg.Services {
+		s := &next.cfg.Services[i]
+		key := listenerKey(s.Listen)
+		if first := owner[key]; first != nil {
+			text := fmt.Sprintf("%s is already the address of the %s at %s", addressOf(s.Listen), first.Kind, first.Pos)
+			failed = append(failed, serviceError(s, text))
+			continue
+		}
+		owner[key] = s
+		l := have[key]
+		if l == nil {
+			var err error
+			if l, err = listen(s, len(d.slots), overlaps(have, s.Listen)); err != nil {
+				failed = append(failed, serviceError(s, listenReason(s.Listen, err)))
+				continue
+			}
+		}
+		next.hold(d, l)
+	}
+	return failed
+}
+
+func (n *snapshot) hold(d *daemon, l *listener) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l.refs++
+	n.listeners = append(n.listeners, l)
+}
+
+// overlaps reports whether a wildcard makes the address overlap with one of
+// the daemon's own.
+func overlaps(have map[string]*listener, e config.Endpoint) bool {
+	if e.Unix != "" {
+		return false
+	}
+	for _, l := range have {
+		o := l.endpoint
+		sameFamily := o.Unix == "" && o.Addr.Unmap().Is4() == e.Addr.Unmap().Is4()
+		if sameFamily && o.Port == e.Port && (o.Addr.IsUnspecified() || e.Addr.IsUnspecified()) {
+			return true
+		}
+	}
+	return false
+}
+
+// inForce returns the generation in force, nil before the first.
+func (d *daemon) inForce() *snapshot {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.current
+}
+
+// acquire returns the generation in force, kept alive until release; nil when
+// its sockets have been closed by a drain.
+func (d *daemon) acquire() *snapshot {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.current.refs++
+	return d.current
+}
+
+// release gives up a reference to a snapshot, and with the last one its logs,
+// and the listeners no other snapshot has.
+func (d *daemon) release(s *snapshot) {
+	if s == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.refs--
+	if s.refs > 0 {
+		return
+	}
+	closeLogs(s.logs)
+	if s.memfd != nil {
+		_ = s.memfd.Close()
+	}
+	for _, l := range s.listeners {
+		l.refs--
+		if l.refs == 0 {
+			l.close()
+		}
+	}
+}

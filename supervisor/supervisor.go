@@ -1,0 +1,365 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"3proxyd/config"
+	"3proxyd/ipc"
+)
+
+// Options say what Run runs.
+type Options struct {
+	// Config is the configuration to start with, Warnings what Load said
+	// about it.
+	Config   *config.Config
+	Warnings []config.Diagnostic
+	// Load reads the configuration again for a reload; the Config is nil when
+	// a diagnostic is an error.
+	Load func() (*config.Config, []config.Diagnostic)
+	// Version is shown to the operator.
+	Version string
+	// Exe is the binary workers are started from; "" means the own one.
+	Exe string
+	// Env is added to the environment of the workers, which is otherwise
+	// nearly empty.
+	Env []string
+	// Stdout and Stderr are those of the workers as well; nil means the own
+	// ones. The start message goes to Stdout, every other to Stderr.
+	Stdout, Stderr *os.File
+	// Signals are acted upon: SIGHUP and SIGUSR1 reload, SIGTERM and SIGINT
+	// drain, and end at once when they come again. Nil means those the
+	// process receives.
+	Signals <-chan os.Signal
+
+	timing  *timing
+	machine *machine
+}
+
+// timing are the times of the supervisor; tests shorten them.
+type timing struct {
+	// exchange bounds the answer to one message of a worker.
+	exchange time.Duration
+	// killGrace is how long a worker may outlive the end of its drain.
+	killGrace time.Duration
+	// stable is how long a worker must live for its end not to count as part
+	// of a crash loop; unit and cap are the back-off's.
+	stable, unit, cap time.Duration
+	// conns bounds the listing of the sessions.
+	conns time.Duration
+}
+
+var defaultTiming = timing{
+	exchange:  10 * time.Second,
+	killGrace: 5 * time.Second,
+	stable:    30 * time.Second,
+	unit:      time.Second,
+	cap:       60 * time.Second,
+	conns:     10 * time.Second,
+}
+
+// daemon is the running supervisor.
+type daemon struct {
+	options     Options
+	timing      timing
+	machine     machine
+	startConfig *config.Config
+	started     time.Time
+	slots       []*slot
+	shm         *ipc.Shm
+	columns     *columns
+	control     *controlServer
+
+	// running ends when a drain begins.
+	running     context.Context
+	stopRunning context.CancelFunc
+	// slotsDone counts the slots' goroutines and draining processes.
+	slotsDone sync.WaitGroup
+	drained   sync.WaitGroup
+	adoptKick chan struct{}
+	// lastGen is guarded by change.
+	change  sync.Mutex
+	lastGen uint64
+
+	mu         sync.Mutex
+	current    *snapshot
+	closed     bool
+	draining   bool
+	lastReload *ipc.ReloadOutcome
+
+	logMu sync.Mutex
+}
+
+// Run starts the daemon and returns when it has drained, with nil, or when it
+// cannot be started; then no process is left behind. When ctx ends the daemon
+// ends at once.
+func Run(ctx context.Context, o Options) error {
+	d, err := newDaemon(o)
+	if err != nil {
+		return err
+	}
+	defer d.shm.Close()
+	signals := d.options.Signals
+	if signals == nil {
+		received := make(chan os.Signal, 4)
+		signal.Notify(received, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGTERM, syscall.SIGINT)
+		defer signal.Stop(received)
+		signals = received
+	}
+	if err := d.start(ctx); err != nil {
+		d.stopRunning()
+		return err
+	}
+	d.announce()
+	d.serve(ctx, signals)
+	return nil
+}
+
+func newDaemon(o Options) (*daemon, error) {
+	d := &daemon{
+		options: o, timing: defaultTiming, machine: systemMachine(),
+		startConfig: o.Config, started: time.Now(),
+		adoptKick: make(chan struct{}, 1),
+	}
+	if o.timing != nil {
+		d.timing = *o.timing
+	}
+	if o.machine != nil {
+		d.machine = *o.machine
+	}
+	if d.options.Exe == "" {
+		d.options.Exe = "/proc/self/exe"
+	}
+	if d.options.Stdout == nil {
+		d.options.Stdout = os.Stdout
+	}
+	if d.options.Stderr == nil {
+		d.options.Stderr = os.Stderr
+	}
+	if err := checkIdentity(o.Config); err != nil {
+		return nil, err
+	}
+	cpus, err := WorkerCPUs(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	for i, cpu := range cpus {
+		d.slots = append(d.slots, &slot{
+			index: i, cpu: cpu, state: stateStarting,
+			drains:  make(chan drainOrder),
+			busy:    map[int]bool{},
+			leaving: map[*process]bool{},
+		})
+	}
+	if d.shm, err = ipc.CreateShm(); err != nil {
+		return nil, err
+	}
+	d.columns = newColumns(d.shm)
+	d.running, d.stopRunning = context.WithCancel(context.Background())
+	return d, nil
+}
+
+// checkIdentity refuses what only root can do before anything is started.
+func checkIdentity(cfg *config.Config) error {
+	uid, gid := os.Geteuid(), os.Getegid()
+	if uid == 0 {
+		return nil
+	}
+	if cfg.SetUID != nil && cfg.SetUID.ID != uid {
+		return fmt.Errorf("setuid %s: only root can change the user", cfg.SetUID.Name)
+	}
+	if cfg.SetGID != nil && cfg.SetGID.ID != gid {
+		return fmt.Errorf("setgid %s: only root can change the group", cfg.SetGID.Name)
+	}
+	return nil
+}
+
+// start opens everything and starts the workers. On failure it leaves nothing
+// behind.
+func (d *daemon) start(ctx context.Context) (err error) {
+	first, err := d.build(d.startConfig, d.options.Warnings)
+	if err != nil {
+		return err
+	}
+	d.current = first
+	defer func() {
+		if err != nil {
+			d.closeInForce()
+		}
+	}()
+	d.control, err = listenControl(d.startConfig.Control)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			d.control.close()
+		}
+	}()
+	procs, err := d.startWorkers(ctx)
+	if err != nil {
+		return err
+	}
+	if err = writePIDFile(d.startConfig.PIDFile); err != nil {
+		d.killAll(procs)
+		return err
+	}
+	for i, s := range d.slots {
+		d.slotsDone.Add(1)
+		go s.run(d, procs[i])
+	}
+	go d.adoptLoop()
+	go d.control.serve(d)
+	return nil
+}
+
+// startWorkers starts a worker in each slot, or none.
+func (d *daemon) startWorkers(ctx context.Context) ([]*process, error) {
+	procs := make([]*process, len(d.slots))
+	errs := make([]error, len(d.slots))
+	var wg sync.WaitGroup
+	for i, s := range d.slots {
+		wg.Go(func() { procs[i], errs[i] = d.launch(ctx, s) })
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil {
+			d.killAll(procs)
+			return nil, fmt.Errorf("worker %d cannot be started: %w", i, err)
+		}
+	}
+	return procs, nil
+}
+
+func (d *daemon) killAll(procs []*process) {
+	procs = slices.DeleteFunc(slices.Clone(procs), func(p *process) bool { return p == nil })
+	each(procs, func(_ int, p *process) {
+		p.kill()
+		<-p.exited
+	})
+}
+
+// serve acts on signals until the daemon has drained, and cleans up.
+func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) {
+	finished := make(chan struct{})
+	go func() {
+		<-d.running.Done()
+		d.slotsDone.Wait()
+		close(finished)
+	}()
+	done := ctx.Done()
+	for waiting := true; waiting; {
+		select {
+		case s := <-signals:
+			d.onSignal(s)
+		case <-done:
+			done = nil
+			d.drainInBackground(0)
+		case <-finished:
+			waiting = false
+		}
+	}
+	d.drained.Wait()
+	d.control.close()
+	removePIDFile(d.startConfig.PIDFile)
+}
+
+func (d *daemon) onSignal(s os.Signal) {
+	switch s {
+	case syscall.SIGHUP, syscall.SIGUSR1:
+		d.drained.Go(func() { _, _ = d.reload() })
+	case syscall.SIGTERM, syscall.SIGINT:
+		if d.isDraining() {
+			d.logf("stopping now")
+			d.drainInBackground(0)
+			return
+		}
+		timeout := d.drainTimeout()
+		if n := d.openSessions(); n > 0 {
+			d.logf("draining %d sessions for up to %v, %s again to stop now", n, timeout, again(s))
+		} else {
+			d.logf("stopping")
+		}
+		d.drainInBackground(timeout)
+	}
+}
+
+func again(s os.Signal) string {
+	if s == syscall.SIGINT {
+		return "press Ctrl-C"
+	}
+	return "send SIGTERM"
+}
+
+func (d *daemon) drainInBackground(timeout time.Duration) {
+	d.drained.Go(func() { d.beginDrain(timeout) })
+}
+
+// drainTimeout is the drain_timeout in force.
+func (d *daemon) drainTimeout() time.Duration {
+	return time.Duration(d.inForce().cfg.DrainTimeout) * time.Second
+}
+
+func (d *daemon) isDraining() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.draining
+}
+
+// runningProcesses are those that accept connections.
+func (d *daemon) runningProcesses() []*process {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var procs []*process
+	for _, s := range d.slots {
+		if s.current != nil && s.current.state == stateRunning {
+			procs = append(procs, s.current)
+		}
+	}
+	return procs
+}
+
+// allProcesses are the running and the draining ones.
+func (d *daemon) allProcesses() []*process {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var procs []*process
+	for _, s := range d.slots {
+		if s.current != nil {
+			procs = append(procs, s.current)
+		}
+		for p := range s.leaving {
+			procs = append(procs, p)
+		}
+	}
+	return procs
+}
+
+// nofile is the limit of descriptors new processes start with.
+func (d *daemon) nofile() int { return d.inForce().limits.Status.FDsGranted }
+
+// columnsUsed is the number of columns of the shared memory that may be in
+// use.
+func (d *daemon) columnsUsed() int { return int(d.columns.used.Load()) }
+
+// logf writes a line for the operator.
+func (d *daemon) logf(format string, args ...any) {
+	d.logMu.Lock()
+	defer d.logMu.Unlock()
+	fmt.Fprintf(d.options.Stderr, "3proxyd: "+format+"\n", args...)
+}
+
+// IsRefused returns the diagnostics of an error of Run that is about the
+// configuration.
+func IsRefused(err error) (*Refused, bool) {
+	var refused *Refused
+	ok := errors.As(err, &refused)
+	return refused, ok
+}
