@@ -134,19 +134,30 @@ func (r *Resolver) query(ctx context.Context, p *plan, name string, qtype uint16
 	}
 	last := errNoServer
 	servers := p.ordered(time.Now())
-	for range p.attempts {
-		for _, s := range servers {
-			msg, err := s.ask(ctx, name, qtype, p.timeout)
-			if err == nil {
-				return msg, nil
-			}
-			last = fmt.Errorf("name server %v: %w", s.addr, err)
-			if ctx.Err() != nil {
-				return nil, last
-			}
+	tries := p.attempts * len(servers)
+	for try := range tries {
+		s := servers[try%len(servers)]
+		msg, err := s.ask(ctx, name, qtype, p.share(ctx, tries-try))
+		if err == nil {
+			return msg, nil
+		}
+		last = fmt.Errorf("name server %v: %w", s.addr, err)
+		if ctx.Err() != nil {
+			break
 		}
 	}
 	return nil, last
+}
+
+// share is the time for one of the tries that are left: when ctx ends before
+// all of them could take the full timeout, each gets an equal part, so that a
+// silent server does not keep the next from being asked.
+func (p *plan) share(ctx context.Context, tries int) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return p.timeout
+	}
+	return min(p.timeout, max(0, time.Until(deadline))/time.Duration(tries))
 }
 
 // ask asks one server.

@@ -218,6 +218,17 @@ func TestSilentServerComesLast(t *testing.T) {
 	}
 }
 
+func TestServersShareTheDeadline(t *testing.T) {
+	t.Parallel()
+	good := newFakeServer(t, "a.test. 60 IN A 192.0.2.1")
+	r := newTestResolver(t, time.Hour, dropped(t), good.addr)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if a := r.Lookup(ctx, "a.test", V4); text(a) != "192.0.2.1" {
+		t.Errorf("%s", text(a))
+	}
+}
+
 func TestTemporaryFailure(t *testing.T) {
 	t.Parallel()
 	failing := newFakeServer(t)
