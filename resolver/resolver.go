@@ -97,9 +97,9 @@ func New(cfg config.Resolver, timeout time.Duration) (*Resolver, error) {
 // Lookup returns the addresses of a host name; an IP literal is its own
 // address. It blocks, as long as the servers take, or until ctx is done; the
 // servers share the time until the deadline of ctx. The name's case does not
-// matter; a final dot keeps the search list out. Special
-// names never reach a server (RFC 6761, RFC 7686), nor do names that are not
-// host names or that end in a number (127.1).
+// matter; a final dot keeps the search list out. Special names never reach a
+// server (RFC 6761, RFC 7686), nor do names that are not host names or that
+// end in a number (127.1).
 func (r *Resolver) Lookup(ctx context.Context, name string, want Family) Answer {
 	if a, ok := literal(name); ok {
 		return fixed([]netip.Addr{a}, want, maxTTL)
