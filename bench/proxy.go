@@ -47,7 +47,7 @@ func (s *subject) launch(ctx context.Context, l *lab.Lab, mode scenario.Mode) (*
 	}
 	args, err := s.peer.Configure(peer.Env{
 		Dir: dir, Listen: lab.ProxyAddr, Out: lab.ProxyOutAddr, Origin: lab.OriginAddrPort,
-		CPUs: l.Proxy.CPUs(), Options: s.options, Lines: s.lines,
+		CPUs: l.Proxy.CPUs(), Files: l.Files, Options: s.options, Lines: s.lines,
 	})
 	if err != nil {
 		return nil, err

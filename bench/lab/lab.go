@@ -25,8 +25,10 @@ type Lab struct {
 	CPUs                  CPUs
 	// Dir is a directory for files that nobody needs later. It is readable for
 	// every user, since proxies change theirs.
-	Dir  string
-	lock net.Listener
+	Dir string
+	// Files is the limit of open files of every process in the lab.
+	Files int
+	lock  net.Listener
 }
 
 // lockName is the socket that keeps two labs from disturbing each other.
@@ -53,9 +55,11 @@ func (l *Lab) build() error {
 	if err := removeStale(); err != nil {
 		return fmt.Errorf("remove leftovers: %w", err)
 	}
-	if err := raiseFiles(); err != nil {
+	files, err := raiseFiles()
+	if err != nil {
 		return err
 	}
+	l.Files = files
 	me, err := self()
 	if err != nil {
 		return err
@@ -118,15 +122,15 @@ func acquire(ctx context.Context) (net.Listener, error) {
 }
 
 // raiseFiles raises the limit of open files as far as the hard limit, for this
-// process and those it starts.
-func raiseFiles() error {
+// process and those it starts, and returns it.
+func raiseFiles() (int, error) {
 	var lim syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
-		return fmt.Errorf("getrlimit: %w", err)
+		return 0, fmt.Errorf("getrlimit: %w", err)
 	}
 	lim.Cur = lim.Max
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
-		return fmt.Errorf("setrlimit: %w", err)
+		return 0, fmt.Errorf("setrlimit: %w", err)
 	}
-	return nil
+	return int(min(lim.Max, 1<<30)), nil
 }

@@ -36,6 +36,7 @@ type conn struct {
 	drained bool // a short read emptied the socket; an event ends that
 	queued  bool
 	last    bool // the connection ends after this answer
+	reused  bool // the connection has carried an answer before
 	in      []byte
 	out     []byte
 	off     int64 // bytes of the body moved
@@ -69,7 +70,7 @@ func (c *client) reopen(k *conn) {
 func (c *client) open(k *conn) {
 	c.opening++
 	k.state, k.active = stConnect, c.clock()
-	k.hangup, k.drained, k.last = false, false, false
+	k.hangup, k.drained, k.last, k.reused = false, false, false, false
 	fd, e := sys.Socket()
 	if e != 0 {
 		c.fail(k, errConnect)
@@ -253,9 +254,23 @@ func (c *client) ended(k *conn) {
 		// It stays in the queue of idle ones and is opened again when used.
 		c.rec.reopened++
 		c.close(k)
+	case k.stale():
+		c.repeat(k)
 	default:
 		c.fail(k, errEOF)
 	}
+}
+
+// stale tells whether the proxy may have closed a kept-alive connection before
+// it saw the request.
+func (k *conn) stale() bool { return k.reused && k.state == stHead && len(k.in) == 0 }
+
+// repeat makes the request once more on a new connection, as every client of
+// HTTP does (RFC 9112, section 9.3.1); its time runs on.
+func (c *client) repeat(k *conn) {
+	c.rec.reopened++
+	c.close(k)
+	c.open(k)
 }
 
 // take consumes received bytes and returns the kind of error, "" for none.
@@ -375,7 +390,7 @@ func (c *client) complete(k *conn) {
 	if c.rec.active {
 		c.rec.latency(now - k.begun)
 	}
-	k.active = now
+	k.active, k.reused = now, true
 	switch {
 	case c.kind == scenario.Close:
 		k.state = stEOF
@@ -403,6 +418,8 @@ func (c *client) broken(k *conn, e unix.Errno) {
 		c.done(k, c.clock())
 	case k.state == stConnect:
 		c.fail(k, errConnect)
+	case k.stale():
+		c.repeat(k)
 	case e == unix.EPIPE:
 		c.fail(k, errEOF)
 	default:

@@ -21,26 +21,30 @@ func newHaproxy(name, options string) *Peer {
 		Packages: []string{"haproxy"},
 		Version:  []string{"-v"},
 		Configure: func(e Env) ([]string, error) {
-			path, err := e.write("haproxy.cfg", fmt.Sprintf(haproxyConf, options, e.at(scenario.Relay), e.Origin, e.at(scenario.HTTP)))
+			path, err := e.write("haproxy.cfg", fmt.Sprintf(haproxyConf, maxconn(e.Files), options, e.at(scenario.Relay), e.Origin, e.at(scenario.HTTP)))
 			return []string{"-db", "-f", path}, err
 		},
 	}
 }
 
+// maxconn returns a number of connections for which haproxy finds enough
+// descriptors: two for each and, when it splices, pipes for a quarter of them.
+func maxconn(files int) int { return min(max((files-200)/3, 100), 60_000) }
+
 const haproxyConf = `global
     nbthread 1
-    maxconn 60000
+    maxconn %[1]d
 defaults
     timeout connect 10s
     timeout client 600s
     timeout server 600s
-%[1]slisten relay
+%[2]slisten relay
     mode tcp
-    bind %[2]s backlog 4096
-    server origin %[3]s
+    bind %[3]s backlog 4096
+    server origin %[4]s
 listen http
     mode http
     http-reuse always
-    bind %[4]s backlog 4096
-    server origin %[3]s
+    bind %[5]s backlog 4096
+    server origin %[4]s
 `

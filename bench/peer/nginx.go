@@ -17,7 +17,7 @@ var nginx = &Peer{
 	Packages: []string{"nginx", "libnginx-mod-stream"},
 	Version:  []string{"-v"},
 	Configure: func(e Env) ([]string, error) {
-		path, err := e.write("nginx.conf", fmt.Sprintf(nginxConf, e.Dir, e.at(scenario.Relay), e.Origin, e.at(scenario.HTTP)))
+		path, err := e.write("nginx.conf", fmt.Sprintf(nginxConf, e.Dir, e.at(scenario.Relay), e.Origin, e.at(scenario.HTTP), min(e.Files, 65536)))
 		return []string{"-p", e.Dir, "-c", path}, err
 	},
 }
@@ -26,12 +26,11 @@ const nginxConf = `load_module /usr/lib/nginx/modules/ngx_stream_module.so;
 user root;
 daemon off;
 worker_processes 1;
-worker_rlimit_nofile 200000;
 error_log /dev/null crit;
 pid %[1]s/nginx.pid;
 events {
     use epoll;
-    worker_connections 65536;
+    worker_connections %[5]d;
 }
 stream {
     server {

@@ -44,6 +44,8 @@ type Env struct {
 	Out    netip.Addr
 	Origin netip.AddrPort
 	CPUs   []int
+	// Files is the limit of open files the proxy starts with.
+	Files int
 	// Options are words from the command line for the peer's services, Lines
 	// are whole lines for its configuration. Only some peers take them.
 	Options string

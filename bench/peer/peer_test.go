@@ -30,7 +30,7 @@ func TestConfigure(t *testing.T) {
 		}
 		e := Env{
 			Dir: t.TempDir(), Listen: netip.MustParseAddr("10.0.1.1"), Out: netip.MustParseAddr("10.0.2.1"),
-			Origin: netip.MustParseAddrPort("10.0.2.2:8000"), CPUs: []int{1, 2}, Options: "-s0", Lines: []string{"maxconn 7"},
+			Origin: netip.MustParseAddrPort("10.0.2.2:8000"), CPUs: []int{1, 2}, Files: 20000, Options: "-s0", Lines: []string{"maxconn 7"},
 		}
 		if _, err := p.Configure(e); err != nil {
 			t.Errorf("%s: %v", p.Name, err)

@@ -14,7 +14,7 @@ var squid = &Peer{
 	Packages: []string{"squid"},
 	Version:  []string{"-v"},
 	Configure: func(e Env) ([]string, error) {
-		path, err := e.write("squid.conf", fmt.Sprintf(squidConf, e.at(scenario.HTTP), e.Dir))
+		path, err := e.write("squid.conf", fmt.Sprintf(squidConf, e.at(scenario.HTTP), e.Dir, min(e.Files, 65536)))
 		return []string{"-N", "-f", path}, err
 	},
 }
@@ -29,7 +29,7 @@ cache_store_log none
 pid_filename none
 coredump_dir %s
 visible_hostname proxy
-max_filedescriptors 65536
+max_filedescriptors %d
 pinger_enable off
 netdb_filename none
 shutdown_lifetime 0 seconds

@@ -91,7 +91,7 @@ func TestTables(t *testing.T) {
 	if err := Tables(&b, rows, []string{"nginx", "haproxy"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"relay-ka-1k (1 repetitions", "CPU/haproxy", "0.50", "! 1 disturbed", "relay-idle-9"} {
+	for _, want := range []string{"relay-ka-1k (1 repetitions", "CPU/nginx", "0.50", "! 1 disturbed", "relay-idle-9"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

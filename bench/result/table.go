@@ -47,8 +47,10 @@ func names(rows []Row, of func(Row) string) []string {
 
 func table(w io.Writer, scenario string, rows []Row, refs []string) error {
 	rows = Best(rows)
+	proxies := names(rows, func(r Row) string { return r.Proxy })
+	refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !slices.Contains(proxies, ref) })
 	var groups []group
-	for _, proxy := range names(rows, func(r Row) string { return r.Proxy }) {
+	for _, proxy := range proxies {
 		g := group{proxy: proxy}
 		for _, r := range rows {
 			if r.Proxy == proxy {
