@@ -3,7 +3,6 @@ package relay
 import (
 	"fmt"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -85,9 +84,9 @@ type Loop struct {
 	pipes  pipePool
 	conns  int
 
-	posted atomic.Pointer[task]
-	stats  Stats
-	sa     sys.Sockaddr
+	inbox inbox
+	stats Stats
+	sa    sys.Sockaddr
 }
 
 // NewLoop opens a loop: an epoll and an eventfd descriptor.
@@ -152,6 +151,7 @@ func (l *Loop) Run() {
 		l.wheel.advance(l.nowMS)
 	}
 	l.pipes.trim(0)
+	l.closeInbox()
 	l.closeDescriptors()
 }
 
@@ -206,7 +206,7 @@ func (l *Loop) waitRaw(timeout int) int {
 // waitTime returns how long the loop may wait, in milliseconds; -1 is without
 // limit.
 func (l *Loop) waitTime() int {
-	if !l.run.empty() || l.posted.Load() != nil {
+	if !l.run.empty() {
 		return 0
 	}
 	at := l.wheel.next()

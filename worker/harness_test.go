@@ -1,0 +1,257 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/config"
+	"3proxyd/ipc"
+)
+
+// proxy is a worker running in the test process, with the test as its
+// supervisor.
+type proxy struct {
+	t     *testing.T
+	conn  *ipc.Conn
+	shm   *ipc.Shm
+	done  chan int
+	addrs []string // of the services, in order
+	cfg   *config.Config
+	gen   uint64
+}
+
+// startProxy runs a worker with a configuration in which each "PORT" stands
+// for a free port.
+func startProxy(t *testing.T, text string) *proxy {
+	t.Helper()
+	for strings.Contains(text, "PORT") {
+		text = strings.Replace(text, "PORT", fmt.Sprint(freePort(t)), 1)
+	}
+	cfg, diags := config.LoadBytes("test.cfg", []byte(text))
+	if cfg == nil {
+		t.Fatalf("configuration: %v", diags)
+	}
+	near, far, err := ipc.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shm, err := ipc.CreateShm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shm.SetRows(1)
+	p := &proxy{t: t, conn: near, shm: shm, done: make(chan int, 1), cfg: cfg}
+	fd, err := unix.Dup(int(far.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	far.Close()
+	go func() { p.done <- Run(fd) }()
+	p.expect(ipc.MsgHello)
+	p.send(ipc.MsgWelcome, ipc.Welcome{Version: ipc.Version, MaxFDs: 10000, MaxPipes: 16, PipeSize: 256 << 10}, shm.FD())
+	p.load(cfg)
+	t.Cleanup(p.stop)
+	return p
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func (p *proxy) send(t ipc.Type, body any, fds ...int) {
+	p.t.Helper()
+	if err := p.conn.Send(t, 1, body, fds...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *proxy) expect(want ipc.Type) *ipc.Message {
+	p.t.Helper()
+	m, err := p.conn.Recv()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if m.Type != want {
+		p.t.Fatalf("message type %d (%s), want %d", m.Type, m.Body, want)
+	}
+	return m
+}
+
+// load puts a configuration in force, opening the listeners it needs.
+func (p *proxy) load(cfg *config.Config) {
+	p.t.Helper()
+	p.gen++
+	data, err := json.Marshal(cfg)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	mem, err := ipc.WriteMemfd("config", data)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer mem.Close()
+	body := ipc.Prepare{Gen: p.gen}
+	for i, s := range cfg.Services {
+		limit := s.MaxConn
+		if limit == 0 {
+			limit = 1000
+		}
+		body.Services = append(body.Services, ipc.ServiceSlot{Column: i, MaxConn: limit})
+	}
+	p.send(ipc.MsgPrepare, body, int(mem.Fd()))
+	p.sendListeners(cfg)
+	p.send(ipc.MsgPrepareEnd, ipc.Generation{Gen: p.gen})
+	var prepared ipc.Prepared
+	if err := p.expect(ipc.MsgPrepared).Decode(&prepared); err != nil || prepared.Error != "" {
+		p.t.Fatalf("prepare: %v %s", err, prepared.Error)
+	}
+	p.send(ipc.MsgCommit, ipc.Generation{Gen: p.gen})
+	p.expect(ipc.MsgCommitted)
+}
+
+func (p *proxy) sendListeners(cfg *config.Config) {
+	p.t.Helper()
+	files := ipc.Files{Gen: p.gen}
+	var fds []int
+	for _, s := range cfg.Services[len(p.addrs):] {
+		addr := net.JoinHostPort(s.Listen.Addr.String(), fmt.Sprint(s.Listen.Port))
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		f, err := l.(*net.TCPListener).File()
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		defer l.Close()
+		defer f.Close()
+		p.addrs = append(p.addrs, addr)
+		files.Entries = append(files.Entries, ipc.FileEntry{Kind: ipc.FileListener, Service: s.ID})
+		fd := int(f.Fd())
+		if err := unix.SetNonblock(fd, true); err != nil {
+			p.t.Fatal(err)
+		}
+		fds = append(fds, fd)
+	}
+	if len(fds) > 0 {
+		p.send(ipc.MsgFiles, files, fds...)
+	}
+}
+
+// stop drains the worker and checks that nothing is left behind.
+func (p *proxy) stop() {
+	if err := p.conn.Send(ipc.MsgDrain, 9, ipc.Drain{TimeoutMS: 0}); err != nil {
+		p.t.Error(err)
+	}
+	select {
+	case code := <-p.done:
+		if code != 0 {
+			p.t.Errorf("worker ended with code %d", code)
+		}
+	case <-time.After(20 * time.Second):
+		p.t.Fatal("worker does not stop")
+	}
+	for col := range p.cfg.Services {
+		if n := p.shm.OpenSum(col, 1); n != 0 {
+			p.t.Errorf("service %d still counts %d open sessions", col, n)
+		}
+	}
+	p.conn.Close()
+	p.shm.Close()
+}
+
+func (p *proxy) counter(col int, k ipc.Counter) uint64 { return p.shm.Cell(0, col).Get(k) }
+
+// waitOpen waits until the service has n open sessions.
+func (p *proxy) waitOpen(col int, n uint64) {
+	p.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for p.shm.OpenSum(col, 1) != n {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%d sessions are open, want %d", p.shm.OpenSum(col, 1), n)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (p *proxy) dial(i int) *net.TCPConn {
+	p.t.Helper()
+	c, err := net.DialTimeout("tcp", p.addrs[i], 10*time.Second)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
+	return c.(*net.TCPConn)
+}
+
+// serve runs f for each connection to a listener and returns its address.
+func serve(t *testing.T, f func(c *net.TCPConn)) (host, port string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				f(c.(*net.TCPConn))
+			}()
+		}
+	}()
+	host, port, _ = net.SplitHostPort(l.Addr().String())
+	return host, port
+}
+
+// echo sends everything back and finishes when the client does.
+func echo(c *net.TCPConn) {
+	_, _ = io.Copy(c, c)
+	_ = c.CloseWrite()
+}
+
+func readN(t *testing.T, r io.Reader, n int) string {
+	t.Helper()
+	b := make([]byte, n)
+	if _, err := io.ReadFull(r, b); err != nil {
+		t.Fatalf("read %d bytes: %v (%q)", n, err, b)
+	}
+	return string(b)
+}
+
+func write(t *testing.T, w io.Writer, s string) {
+	t.Helper()
+	if _, err := io.WriteString(w, s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readAll(t *testing.T, r io.Reader) string {
+	t.Helper()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestMain(m *testing.M) { os.Exit(m.Run()) }
