@@ -218,7 +218,7 @@ func TestServiceOptions(t *testing.T) {
 		{"proxy -s0", func(s *Service) bool { return s.Splice.Mode == 0 }},
 		{"proxy -s:8192", func(s *Service) bool { return s.Splice == Splice{7, 8192, 2, 4096} }},
 		{"proxy -s5:8192,9", func(s *Service) bool { return s.Splice == Splice{5, 8192, 9, 4096} }},
-		{"proxy -C1", func(s *Service) bool { return s.CloseBoth }},
+		{"proxy -C1", func(s *Service) bool { return !s.CloseBoth }},
 		{"proxy -e0.0.0.0", func(s *Service) bool { return !s.External4.IsValid() }},
 		{"proxy -olUSE_TCP_FASTOPEN", func(s *Service) bool { return s.ListenOptions[0].Name == "TCP_FASTOPEN" }},
 		{"tcppm -i[::1] 1 x 1", nil},

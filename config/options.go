@@ -220,8 +220,10 @@ func (o *options) bufferSize(v word) {
 
 func (o *options) closeBoth(v word) {
 	switch v.text {
-	case "", "1":
+	case "":
 		o.s.CloseBoth = true
+	case "1": // the default, asked for explicitly
+		o.s.CloseBoth = false
 	default:
 		o.errorf(v.pos, "-C: %s: expected -C or -C1", show(v.text))
 	}
