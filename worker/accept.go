@@ -36,13 +36,15 @@ type listener struct {
 }
 
 // addListener starts to serve a socket that came from the supervisor, which
-// the listener owns from now on. One that is already served is closed.
+// the listener owns from now on. It takes the place of one that the worker had
+// for the same service and slot.
 func (w *Worker) addListener(r receivedFD) {
 	v := w.services[r.Service]
-	if v == nil || w.draining || w.findListener(r.Service, r.Slot) != nil {
+	if v == nil || w.draining {
 		unix.Close(r.fd)
 		return
 	}
+	w.dropListeners(func(s *listener) bool { return s.id == r.Service && s.slot == r.Slot }, false)
 	s := &listener{w: w, svc: v, id: r.Service, slot: r.Slot}
 	if errno := w.loop.Listen(&s.Listener, int32(r.fd), r.Kind == ipc.FileSharedListener, s); errno != 0 {
 		slog.Error("cannot serve listening socket", "service", r.Service, "error", errno)
@@ -50,15 +52,6 @@ func (w *Worker) addListener(r receivedFD) {
 		return
 	}
 	w.listeners = append(w.listeners, s)
-}
-
-func (w *Worker) findListener(id string, slot int) *listener {
-	for _, s := range w.listeners {
-		if s.id == id && s.slot == slot {
-			return s
-		}
-	}
-	return nil
 }
 
 // matchListeners gives the listeners the services of the generation in force

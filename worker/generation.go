@@ -121,11 +121,21 @@ func (w *Worker) commit(g *generation) {
 	w.services = g.services
 	w.names = g.names
 	w.gen = g.id
+	w.readLimit()
 	for _, r := range g.listeners {
 		w.addListener(r)
 	}
 	g.listeners = nil
 	w.matchListeners()
+}
+
+// readLimit takes over a limit of descriptors that the supervisor has raised
+// for the new configuration.
+func (w *Worker) readLimit() {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Cur < 1<<30 {
+		w.maxFDs = max(w.maxFDs, int(limit.Cur))
+	}
 }
 
 // commitLogs merges the logs of the generation into those that are open: a
