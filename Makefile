@@ -1,0 +1,59 @@
+# make          build bin/3proxyd and bin/3proxyctl
+# make test     vet, unit tests, end-to-end tests (installs what they need)
+# make lint     gofmt, vet, staticcheck
+# make fuzz     every fuzz target for FUZZTIME
+# make bench    measure against other proxies (bench/README.md); needs root
+
+GO       ?= go
+FUZZTIME ?= 10s
+BENCH    ?= run
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# Between releases the binary names the revision, which the toolchain records.
+VERSION := $(shell git describe --tags --dirty 2>/dev/null)
+LDFLAGS := -s -w $(if $(VERSION),-X main.release=$(VERSION))
+
+# The race detector needs a C compiler.
+RACE := $(if $(shell command -v $${CC:-gcc} 2>/dev/null),-race)
+
+# The end-to-end tests run by themselves, after the others: they measure.
+UNIT = $(shell $(GO) list ./... | grep -v '/e2e$$')
+
+.PHONY: all build tools test lint fuzz bench clean
+
+all: build
+
+build:
+	$(GO) build -buildvcs=auto -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/3proxyd ./cmd/3proxyctl
+
+# Programs the tests drive; without root, tests whose program is missing are
+# skipped and counted.
+tools:
+	./.ci/install-tools
+
+test: tools
+	$(GO) vet ./...
+	@test -n '$(RACE)' || echo 'no C compiler: the tests run without the race detector'
+	$(GO) test $(RACE) $(UNIT)
+	$(GO) test -v -count=1 -timeout 10m $(E2EFLAGS) ./e2e
+
+lint:
+	@test -z "$$(gofmt -l .)" || { echo 'gofmt these files:'; gofmt -l .; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+# A fuzz run takes one target of one package.
+fuzz:
+	@set -e; for pkg in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "== $$pkg $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+		done; \
+	done
+
+bench: build
+	$(GO) run ./bench $(BENCH)
+
+clean:
+	rm -rf bin
