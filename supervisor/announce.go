@@ -19,7 +19,7 @@ func (d *daemon) announce() {
 	table := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	for i := range current.cfg.Services {
 		s := &current.cfg.Services[i]
-		fmt.Fprintf(table, "  %s\t%s\t%s\tmaxconn %d\n", s.Kind, addressOf(s.Listen), targetText(s), current.limits.MaxConn[i])
+		fmt.Fprintf(table, "  %s\t%s\t%s\tmaxconn %d\n", s.Kind, s.Listen.String(), targetText(s), current.limits.MaxConn[i])
 	}
 	_ = table.Flush()
 	fmt.Fprintf(&b, "  workers: %s\n", d.workersText())
@@ -37,7 +37,7 @@ func targetText(s *config.Service) string {
 	if s.Target == nil {
 		return ""
 	}
-	return "to " + addressOf(*s.Target)
+	return "to " + s.Target.String()
 }
 
 func (d *daemon) workersText() string {

@@ -13,13 +13,21 @@ import (
 // session has, or after timeout. Called again, it sets a new timeout. It
 // returns the slots that have a worker when they have stopped accepting.
 func (d *daemon) beginDrain(timeout time.Duration) []int {
+	return d.drainAll(d.markDraining(), timeout)
+}
+
+// markDraining ends what would start or change workers; it is true the first
+// time.
+func (d *daemon) markDraining() (first bool) {
 	d.mu.Lock()
-	first := !d.draining
+	first = !d.draining
 	d.draining = true
 	d.mu.Unlock()
-	// Starting workers are given up, and exchanges of a reload end.
 	d.stopRunning()
+	return first
+}
 
+func (d *daemon) drainAll(first bool, timeout time.Duration) []int {
 	if first {
 		d.change.Lock()
 		defer d.change.Unlock()

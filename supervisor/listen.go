@@ -58,18 +58,7 @@ func listenerKey(e config.Endpoint) string {
 	if e.Unix != "" {
 		return "unix:" + e.Unix
 	}
-	return "tcp:" + addressOf(e)
-}
-
-// addressOf writes an endpoint for people.
-func addressOf(e config.Endpoint) string {
-	switch {
-	case e.Unix != "":
-		return "unix:" + e.Unix
-	case e.Host != "":
-		return net.JoinHostPort(e.Host, fmt.Sprint(e.Port))
-	}
-	return net.JoinHostPort(e.Addr.String(), fmt.Sprint(e.Port))
+	return "tcp:" + e.String()
 }
 
 // listen opens the sockets of a service's address. With ours an overlapping
@@ -281,7 +270,7 @@ func hasOption(options []config.SockOpt, name string) bool {
 // listenReason puts the failure of a listen into words the operator can act
 // on.
 func listenReason(e config.Endpoint, err error) string {
-	address := addressOf(e)
+	address := e.String()
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
 		return fmt.Sprintf("%s is already in use by another process (%v)", address, unix.EADDRINUSE)

@@ -217,8 +217,8 @@ var (
 // answer waits for a message of type want for which match, if given, returns
 // true. Messages that answer nothing asked for are dropped. The caller holds
 // talk.
-func (p *process) answer(ctx context.Context, d *daemon, want ipc.Type, match func(*ipc.Message) bool) (*ipc.Message, error) {
-	timer := time.NewTimer(d.timing.exchange)
+func (p *process) answer(ctx context.Context, limit time.Duration, want ipc.Type, match func(*ipc.Message) bool) (*ipc.Message, error) {
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {
 		select {
@@ -261,7 +261,7 @@ func (p *process) send(t ipc.Type, id uint32, body any, fds ...int) error {
 func (p *process) greet(ctx context.Context, d *daemon, l Limits) error {
 	p.talk.Lock()
 	defer p.talk.Unlock()
-	m, err := p.answer(ctx, d, ipc.MsgHello, nil)
+	m, err := p.answer(ctx, d.timing.greeting, ipc.MsgHello, nil)
 	if err != nil {
 		return fmt.Errorf("waiting for its greeting: %w", err)
 	}
@@ -295,7 +295,7 @@ func (p *process) prepare(ctx context.Context, d *daemon, s *snapshot) error {
 		return err
 	}
 	var reply ipc.Prepared
-	_, err := p.answer(ctx, d, ipc.MsgPrepared, func(m *ipc.Message) bool {
+	_, err := p.answer(ctx, d.timing.exchange, ipc.MsgPrepared, func(m *ipc.Message) bool {
 		reply = ipc.Prepared{}
 		return m.Decode(&reply) == nil && reply.Gen == s.gen
 	})
@@ -312,7 +312,7 @@ func (p *process) commit(ctx context.Context, d *daemon, s *snapshot) error {
 	if err := p.send(ipc.MsgCommit, uint32(s.gen), ipc.Generation{Gen: s.gen}); err != nil {
 		return err
 	}
-	_, err := p.answer(ctx, d, ipc.MsgCommitted, func(m *ipc.Message) bool {
+	_, err := p.answer(ctx, d.timing.exchange, ipc.MsgCommitted, func(m *ipc.Message) bool {
 		var reply ipc.Generation
 		return m.Decode(&reply) == nil && reply.Gen == s.gen
 	})
@@ -339,7 +339,7 @@ func (p *process) drain(ctx context.Context, d *daemon, timeout time.Duration) e
 	defer p.talk.Unlock()
 	err := p.send(ipc.MsgDrain, 0, ipc.Drain{TimeoutMS: timeout.Milliseconds()})
 	if err == nil {
-		_, err = p.answer(ctx, d, ipc.MsgDraining, nil)
+		_, err = p.answer(ctx, d.timing.exchange, ipc.MsgDraining, nil)
 	}
 	if errors.Is(err, errEnded) {
 		return nil
@@ -354,7 +354,7 @@ func (p *process) disown(ctx context.Context, d *daemon, slot int) error {
 	if err := p.send(ipc.MsgDisown, uint32(slot), ipc.Disown{Slot: slot}); err != nil {
 		return err
 	}
-	_, err := p.answer(ctx, d, ipc.MsgDisowned, func(m *ipc.Message) bool {
+	_, err := p.answer(ctx, d.timing.exchange, ipc.MsgDisowned, func(m *ipc.Message) bool {
 		var reply ipc.Disown
 		return m.Decode(&reply) == nil && reply.Slot == slot
 	})

@@ -126,7 +126,7 @@ func (d *daemon) fillListeners(next *snapshot) []config.Diagnostic {
 		s := &next.cfg.Services[i]
 		key := listenerKey(s.Listen)
 		if first := owner[key]; first != nil {
-			text := fmt.Sprintf("%s is already the address of the %s at %s", addressOf(s.Listen), first.Kind, first.Pos)
+			text := fmt.Sprintf("%s is already the address of the %s at %s", s.Listen.String(), first.Kind, first.Pos)
 			failed = append(failed, serviceError(s, text))
 			continue
 		}

@@ -69,12 +69,12 @@ func (d *daemon) serviceStatus(current *snapshot) []ipc.ServiceStatus {
 	for i := range current.cfg.Services {
 		s := &current.cfg.Services[i]
 		list[i] = ipc.ServiceStatus{
-			ID: s.ID, Kind: string(s.Kind), Address: addressOf(s.Listen),
+			ID: s.ID, Kind: string(s.Kind), Address: s.Listen.String(),
 			MaxConn: current.limits.MaxConn[i], Backlog: s.Backlog,
 			Open: int64(d.shm.OpenSum(current.services[i].Column, rows)),
 		}
 		if s.Target != nil {
-			list[i].Target = addressOf(*s.Target)
+			list[i].Target = s.Target.String()
 		}
 		if list[i].Backlog == 0 || list[i].Backlog > current.limits.Status.Somaxconn {
 			list[i].Backlog = current.limits.Status.Somaxconn

@@ -45,8 +45,9 @@ type Options struct {
 
 // timing are the times of the supervisor; tests shorten them.
 type timing struct {
-	// exchange bounds the answer to one message of a worker.
-	exchange time.Duration
+	// greeting bounds the start of a worker, exchange its answer to one
+	// message.
+	greeting, exchange time.Duration
 	// killGrace is how long a worker may outlive the end of its drain.
 	killGrace time.Duration
 	// stable is how long a worker must live for its end not to count as part
@@ -54,15 +55,20 @@ type timing struct {
 	stable, unit, cap time.Duration
 	// conns bounds the listing of the sessions.
 	conns time.Duration
+	// repeat is the least time between two signals to stop: one that comes
+	// both from a terminal and from a wrapper must not cut the drain short.
+	repeat time.Duration
 }
 
 var defaultTiming = timing{
+	greeting:  10 * time.Second,
 	exchange:  10 * time.Second,
 	killGrace: 5 * time.Second,
 	stable:    30 * time.Second,
 	unit:      time.Second,
 	cap:       60 * time.Second,
 	conns:     10 * time.Second,
+	repeat:    500 * time.Millisecond,
 }
 
 // daemon is the running supervisor.
@@ -84,6 +90,8 @@ type daemon struct {
 	slotsDone sync.WaitGroup
 	drained   sync.WaitGroup
 	adoptKick chan struct{}
+	// stopSignal is when the last signal to stop came; it belongs to serve.
+	stopSignal time.Time
 	// lastGen is guarded by change.
 	change  sync.Mutex
 	lastGen uint64
@@ -276,19 +284,28 @@ func (d *daemon) onSignal(s os.Signal) {
 	case syscall.SIGHUP, syscall.SIGUSR1:
 		d.drained.Go(func() { _, _ = d.reload() })
 	case syscall.SIGTERM, syscall.SIGINT:
-		if d.isDraining() {
-			d.logf("stopping now")
-			d.drainInBackground(0)
-			return
-		}
-		timeout := d.drainTimeout()
-		if n := d.openSessions(); n > 0 {
-			d.logf("draining %d sessions for up to %v, %s again to stop now", n, timeout, again(s))
-		} else {
-			d.logf("stopping")
-		}
-		d.drainInBackground(timeout)
+		d.onStopSignal(s)
 	}
+}
+
+func (d *daemon) onStopSignal(s os.Signal) {
+	now := time.Now()
+	if !d.stopSignal.IsZero() && now.Sub(d.stopSignal) < d.timing.repeat {
+		return
+	}
+	d.stopSignal = now
+	if d.isDraining() {
+		d.logf("stopping now")
+		d.drainInBackground(0)
+		return
+	}
+	timeout := d.drainTimeout()
+	if n := d.openSessions(); n > 0 {
+		d.logf("draining, %d sessions are open, for up to %v; %s again to stop now", n, timeout, again(s))
+	} else {
+		d.logf("stopping")
+	}
+	d.drainInBackground(timeout)
 }
 
 func again(s os.Signal) string {
@@ -299,7 +316,8 @@ func again(s os.Signal) string {
 }
 
 func (d *daemon) drainInBackground(timeout time.Duration) {
-	d.drained.Go(func() { d.beginDrain(timeout) })
+	first := d.markDraining()
+	d.drained.Go(func() { d.drainAll(first, timeout) })
 }
 
 // drainTimeout is the drain_timeout in force.

@@ -27,7 +27,7 @@ import (
 // quick are times short enough for tests.
 func quick() *timing {
 	return &timing{
-		exchange: 6 * time.Second, killGrace: 2 * time.Second,
+		greeting: 20 * time.Second, exchange: 2 * time.Second, killGrace: 2 * time.Second,
 		stable: 30 * time.Second, unit: 300 * time.Millisecond, cap: 2 * time.Second,
 		conns: 10 * time.Second,
 	}
@@ -617,7 +617,7 @@ func TestDrainDaemonWaitsForSessions(t *testing.T) {
 	if _, err := b.client.Reload(t.Context()); err == nil {
 		t.Error("a draining daemon reloads")
 	}
-	if !strings.Contains(b.log(), "draining 1 sessions") || !strings.Contains(b.log(), "press Ctrl-C again") {
+	if !strings.Contains(b.log(), "draining, 1 sessions are open, for up to 1m0s; press Ctrl-C again") {
 		t.Errorf("log:\n%s", b.log())
 	}
 	_ = session.conn.Close()

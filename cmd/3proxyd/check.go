@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"3proxyd/config"
+	"3proxyd/supervisor"
+)
+
+// check reads the configuration and says everything there is to say about it,
+// starting nothing.
+func check(line commandLine, stdout, stderr io.Writer) int {
+	load, err := loader(line.config)
+	if err != nil {
+		fmt.Fprintf(stderr, "3proxyd: %v\n", err)
+		return exitFailure
+	}
+	cfg, diags := load()
+	printDiagnostics(stderr, diags)
+	if cfg == nil {
+		return exitFailure
+	}
+	cpus, err := supervisor.WorkerCPUs(cfg)
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: error: %v\n", cfg.Source, err)
+		return exitFailure
+	}
+	limits := supervisor.CheckLimits(cfg, len(cpus))
+	for _, w := range limits.Warnings {
+		fmt.Fprintf(stderr, "%s: warning: %s\n", cfg.Source, w)
+	}
+	if line.dump {
+		return dump(cfg, stdout, stderr)
+	}
+	summary(cfg, len(cpus), limits, stdout)
+	return exitOK
+}
+
+func dump(cfg *config.Config, stdout, stderr io.Writer) int {
+	out := json.NewEncoder(stdout)
+	out.SetEscapeHTML(false)
+	out.SetIndent("", "  ")
+	if err := out.Encode(cfg.Redacted()); err != nil {
+		fmt.Fprintf(stderr, "3proxyd: %v\n", err)
+		return exitFailure
+	}
+	return exitOK
+}
+
+// summary says what the configuration comes to on this machine.
+func summary(cfg *config.Config, workers int, limits supervisor.Limits, stdout io.Writer) {
+	fmt.Fprintf(stdout, "%s: the configuration is good: %d services, %d workers, %d of %d descriptors needed\n",
+		cfg.Source, len(cfg.Services), workers, limits.Status.FDsNeeded, limits.Status.FDsGranted)
+	table := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
+	for i, s := range cfg.Services {
+		target := ""
+		if s.Target != nil {
+			target = "to " + s.Target.String()
+		}
+		how := "set"
+		if s.MaxConn == 0 {
+			how = "what the descriptors allow"
+		}
+		fmt.Fprintf(table, "  %s\t%s\t%s\tmaxconn %d (%s)\n", s.Kind, s.Listen, target, limits.MaxConn[i], how)
+	}
+	_ = table.Flush()
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"3proxyd/supervisor"
+)
+
+// daemon runs the supervisor until it has drained.
+func daemon(line commandLine, stderr io.Writer) int {
+	load, err := loader(line.config)
+	if err != nil {
+		fmt.Fprintf(stderr, "3proxyd: %v\n", err)
+		return exitFailure
+	}
+	cfg, diags := load()
+	if cfg == nil {
+		printDiagnostics(stderr, diags)
+		return exitFailure
+	}
+	// The supervisor has little to do: a few threads and a small heap do.
+	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), 2))
+	debug.SetGCPercent(50)
+	err = supervisor.Run(context.Background(), supervisor.Options{
+		Config: cfg, Warnings: diags, Load: load, Version: version(),
+	})
+	if err == nil {
+		return exitOK
+	}
+	refused, ok := supervisor.IsRefused(err)
+	if !ok || len(refused.Diagnostics) == 0 {
+		fmt.Fprintf(stderr, "3proxyd: %v\n", err)
+		return exitFailure
+	}
+	for _, d := range refused.Diagnostics {
+		fmt.Fprintf(stderr, "%s: %s\n", d.Pos, d.Text)
+	}
+	fmt.Fprintf(stderr, "3proxyd: not started: %s\n", refused.Reason)
+	return exitFailure
+}
