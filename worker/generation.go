@@ -119,7 +119,9 @@ func (g *generation) abort() {
 func (w *Worker) commit(g *generation) {
 	w.commitLogs(g)
 	w.services = g.services
-	w.names = g.names
+	if !w.names.same(g.names) {
+		w.names = g.names
+	}
 	w.gen = g.id
 	w.readLimit()
 	for _, r := range g.listeners {

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"net/netip"
+	"reflect"
 	"time"
 
 	"3proxyd/config"
@@ -30,6 +31,7 @@ const (
 // lookups in goroutines of their own, one for all sessions that want a name.
 type names struct {
 	w       *Worker
+	cfg     config.Resolver
 	net     *resolver.Resolver
 	cache   *resolver.Cache
 	timeout time.Duration
@@ -56,11 +58,18 @@ func newNames(w *Worker, cfg config.Resolver, dnsTimeout int) (*names, error) {
 	}
 	return &names{
 		w:       w,
+		cfg:     cfg,
 		net:     net,
 		cache:   resolver.NewCache(size),
 		timeout: lookupServers * timeout,
 		waits:   make(map[string]*nameWait),
 	}, nil
+}
+
+// same reports whether other resolves in the same way, so that what is cached
+// need not be asked again.
+func (n *names) same(other *names) bool {
+	return n != nil && n.timeout == other.timeout && reflect.DeepEqual(n.cfg, other.cfg)
 }
 
 // cached returns what is known about a name.
