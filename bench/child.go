@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"3proxyd/bench/lab"
 	"3proxyd/bench/load"
 	"3proxyd/bench/origin"
 )
@@ -27,8 +26,13 @@ type child struct {
 	exited chan struct{}
 }
 
+// place starts processes somewhere; a lab.Role is one.
+type place interface {
+	Start(cmd *exec.Cmd) error
+}
+
 // startSelf starts this program as a role.
-func startSelf(r *lab.Role, args ...string) (*child, error) {
+func startSelf(r place, args ...string) (*child, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find own binary: %w", err)

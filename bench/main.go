@@ -39,6 +39,10 @@ func main() {
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return
 	}
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, "bench: interrupted")
+		os.Exit(130)
+	}
 	fmt.Fprintln(os.Stderr, "bench:", err)
 	os.Exit(1)
 }

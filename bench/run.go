@@ -198,8 +198,13 @@ func (o *options) measureAll(ctx context.Context, l *lab.Lab, subjects []*subjec
 	if err != nil {
 		return err
 	}
-	defer file.Close()
 	r := runner{opt: o, lab: l, origin: org, out: out, total: len(jobs), began: time.Now(), kernel: kernel()}
+	defer func() {
+		_ = file.Close() // every row has been written and checked
+		if len(r.rows) == 0 {
+			_ = os.Remove(file.Name())
+		}
+	}()
 	for i, j := range jobs {
 		if err := r.job(ctx, i, j); err != nil {
 			return err

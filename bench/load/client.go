@@ -18,7 +18,12 @@ const (
 	ioTimeout    = int64(10 * time.Second)
 	scanInterval = int64(200 * time.Millisecond)
 	controlData  = ^uint64(0)
+	tickData     = ^uint64(0) - 1
 )
+
+// maxTick is the longest gap between due requests that a periodic timer wakes
+// the loop for; everything else that is due waits for its next expiry then.
+const maxTick = int64(10 * time.Millisecond)
 
 // client is the load generator. Times are nanoseconds since base.
 type client struct {
@@ -47,6 +52,8 @@ type client struct {
 	pausing bool
 	due     int64 // when the next request is due
 	gap     int64 // between two due requests; 0 in a closed loop
+	ticking bool  // timer, a timerfd, expires whenever a request is due
+	timer   int
 	scan    int64 // when connections are next checked for timeouts
 	total   int64
 	rec     record
@@ -122,6 +129,9 @@ func (c *client) timeout() time.Duration {
 	if len(c.again) > 0 {
 		return 0
 	}
+	if c.ticking {
+		return -1
+	}
 	now := c.clock()
 	at := c.scan
 	if c.rec.active {
@@ -138,8 +148,13 @@ func (c *client) timeout() time.Duration {
 
 func (c *client) event(ev *unix.EpollEvent) (end bool, err error) {
 	data := sys.EventData(ev)
-	if data == controlData {
+	switch data {
+	case controlData:
 		return c.control()
+	case tickData:
+		// Reading sets the timer for its next expiry, timerfd_create(2).
+		_, _ = sys.Read(c.timer, c.buf[:8])
+		return false, nil
 	}
 	k := &c.conns[uint32(data)]
 	if k.gen != uint32(data>>32) || k.fd < 0 {
@@ -236,18 +251,44 @@ func (c *client) finish(now int64) error {
 }
 
 // resume starts the load, or starts it again after a pause.
-func (c *client) resume() {
+func (c *client) resume() error {
 	if c.running {
-		return
+		return nil
 	}
 	c.running = true
 	c.due = c.clock()
-	if c.gap > 0 || c.kind == scenario.Idle {
-		return
+	if c.gap > 0 {
+		return c.tick()
+	}
+	if c.kind == scenario.Idle {
+		return nil
 	}
 	for n := c.idle.len(); n > 0; n-- {
 		c.start(c.idle.pop(), c.due, c.due)
 	}
+	return nil
+}
+
+// tick starts a periodic timer for the due times. Waiting without a timeout for
+// that saves setting and cancelling one in every wait, which costs as much CPU
+// as the request itself on some virtual machines.
+func (c *client) tick() error {
+	if c.ticking || c.gap > maxTick {
+		return nil
+	}
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("timerfd_create: %w", err)
+	}
+	gap := unix.NsecToTimespec(c.gap)
+	if err := unix.TimerfdSettime(fd, 0, &unix.ItimerSpec{Interval: gap, Value: gap}, nil); err != nil {
+		return fmt.Errorf("timerfd_settime: %w", err)
+	}
+	if e := sys.EpollAdd(c.ep, fd, unix.EPOLLIN, tickData); e != 0 {
+		return fmt.Errorf("watch the timer: %w", e)
+	}
+	c.timer, c.ticking = fd, true
+	return nil
 }
 
 // dispatchDue starts the requests that are due, as far as connections are free.

@@ -60,7 +60,7 @@ func (c *client) command(line string) (end bool, err error) {
 	word, arg, _ := strings.Cut(line, " ")
 	switch word {
 	case "run":
-		c.resume()
+		return false, c.resume()
 	case "pause":
 		c.running = false
 		c.pausing = true

@@ -69,6 +69,15 @@ func Recv(fd int, p []byte) (int, unix.Errno) {
 	return int(r), 0
 }
 
+// Read reads from a descriptor that is not a socket, read(2).
+func Read(fd int, p []byte) (int, unix.Errno) {
+	r, _, e := syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
+	if e != 0 {
+		return 0, e
+	}
+	return int(r), 0
+}
+
 // Discard drops up to n received bytes of a TCP socket without copying them,
 // MSG_TRUNC of tcp(7). It returns 0 at the end of the stream.
 func Discard(fd int, n int) (int, unix.Errno) {
