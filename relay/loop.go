@@ -140,19 +140,24 @@ func (l *Loop) Descriptors() int { return l.conns + 2*l.pipes.open }
 // must have locked its goroutine to the thread.
 func (l *Loop) Run() {
 	for !l.stopped {
-		n := l.wait()
-		l.nowMS = time.Since(l.base).Milliseconds()
-		l.stats.Turns++
-		l.stats.Events += uint64(n)
-		for i := range n {
-			l.dispatch(&l.events[i])
-		}
-		l.runQueued()
-		l.wheel.advance(l.nowMS)
+		l.turn()
 	}
 	l.pipes.trim(0)
 	l.closeInbox()
 	l.closeDescriptors()
+}
+
+// turn waits for events and does what they and the run list ask for.
+func (l *Loop) turn() {
+	n := l.wait()
+	l.nowMS = time.Since(l.base).Milliseconds()
+	l.stats.Turns++
+	l.stats.Events += uint64(n)
+	for i := range n {
+		l.dispatch(&l.events[i])
+	}
+	l.runQueued()
+	l.wheel.advance(l.nowMS)
 }
 
 // Stop makes Run return at the end of this turn.

@@ -118,8 +118,12 @@ func (v *level) init(slots int, tick int64) {
 	}
 }
 
+// add puts t into the slot of tick. A tick beyond the ring gets the ring's last
+// slot, to be added again from there: by its own remainder it could fall into
+// the slot that is being emptied, and never leave it.
 func (v *level) add(t *Timer, tick int64) {
-	i := max(tick, v.done+1) % int64(len(v.slots))
+	slots := int64(len(v.slots))
+	i := min(max(tick, v.done+1), v.done+slots-1) % slots
 	t.insertBefore(&v.slots[i])
 	v.used[i/64] |= 1 << (i % 64)
 }
