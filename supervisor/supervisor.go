@@ -102,7 +102,7 @@ type daemon struct {
 	draining   bool
 	lastReload *ipc.ReloadOutcome
 
-	logMu sync.Mutex
+	*messages
 }
 
 // Run starts the daemon and returns when it has drained, with nil, or when it
@@ -114,6 +114,8 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer d.shm.Close()
+	d.messages = startMessages(d.options.Stderr)
+	defer d.messages.stop()
 	signals := d.options.Signals
 	if signals == nil {
 		received := make(chan os.Signal, 4)
@@ -366,13 +368,6 @@ func (d *daemon) nofile() int { return d.inForce().limits.Status.FDsGranted }
 // columnsUsed is the number of columns of the shared memory that may be in
 // use.
 func (d *daemon) columnsUsed() int { return int(d.columns.used.Load()) }
-
-// logf writes a line for the operator.
-func (d *daemon) logf(format string, args ...any) {
-	d.logMu.Lock()
-	defer d.logMu.Unlock()
-	fmt.Fprintf(d.options.Stderr, "3proxyd: "+format+"\n", args...)
-}
 
 // IsRefused returns the diagnostics of an error of Run that is about the
 // configuration.

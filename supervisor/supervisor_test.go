@@ -712,7 +712,9 @@ func TestControlRefuses(t *testing.T) {
 	startBed(t, cfg)
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
-		Dial:              func(string, string) (net.Conn, error) { return net.Dial("unix", cfg.Control.Path) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", cfg.Control.Path)
+		},
 	}}
 	for _, c := range []struct {
 		method, path, body string

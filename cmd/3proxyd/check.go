@@ -13,12 +13,7 @@ import (
 // check reads the configuration and says everything there is to say about it,
 // starting nothing.
 func check(line commandLine, stdout, stderr io.Writer) int {
-	load, err := loader(line.config)
-	if err != nil {
-		fmt.Fprintf(stderr, "3proxyd: %v\n", err)
-		return exitFailure
-	}
-	cfg, diags := load()
+	cfg, diags := loader(line.config)()
 	printDiagnostics(stderr, diags)
 	if cfg == nil {
 		return exitFailure

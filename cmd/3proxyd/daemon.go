@@ -4,19 +4,17 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"syscall"
 
 	"3proxyd/supervisor"
 )
 
 // daemon runs the supervisor until it has drained.
 func daemon(line commandLine, stderr io.Writer) int {
-	load, err := loader(line.config)
-	if err != nil {
-		fmt.Fprintf(stderr, "3proxyd: %v\n", err)
-		return exitFailure
-	}
+	load := loader(line.config)
 	cfg, diags := load()
 	if cfg == nil {
 		printDiagnostics(stderr, diags)
@@ -25,7 +23,9 @@ func daemon(line commandLine, stderr io.Writer) int {
 	// The supervisor has little to do: a few threads and a small heap do.
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), 2))
 	debug.SetGCPercent(50)
-	err = supervisor.Run(context.Background(), supervisor.Options{
+	// A reader of the daemon's messages that goes away must not end it.
+	signal.Ignore(syscall.SIGPIPE)
+	err := supervisor.Run(context.Background(), supervisor.Options{
 		Config: cfg, Warnings: diags, Load: load, Version: version(),
 	})
 	if err == nil {

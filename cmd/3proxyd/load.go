@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"3proxyd/config"
 )
@@ -15,20 +14,15 @@ import (
 const defaultConfig = "/etc/3proxy/3proxy.cfg"
 
 // loader returns the function that loads the configuration the command line
-// names. The path is made absolute, so that a reload reads the same file.
-func loader(path string) (func() (*config.Config, []config.Diagnostic), error) {
+// names.
+func loader(path string) func() (*config.Config, []config.Diagnostic) {
 	if path == "" {
-		_, err := os.Stat(defaultConfig)
-		if errors.Is(err, fs.ErrNotExist) {
-			return config.LoadBuiltin, nil
+		if _, err := os.Stat(defaultConfig); errors.Is(err, fs.ErrNotExist) {
+			return config.LoadBuiltin
 		}
 		path = defaultConfig
 	}
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
-	}
-	return func() (*config.Config, []config.Diagnostic) { return config.Load(path) }, nil
+	return func() (*config.Config, []config.Diagnostic) { return config.Load(path) }
 }
 
 func printDiagnostics(w io.Writer, diags []config.Diagnostic) {
