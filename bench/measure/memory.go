@@ -38,9 +38,9 @@ func parsePSS(text []byte) (int64, error) {
 		}
 		kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(value, "kB")), 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("Pss in smaps_rollup: %w", err)
+			return 0, fmt.Errorf("value of Pss in smaps_rollup: %w", err)
 		}
 		return kb << 10, nil
 	}
-	return 0, errors.New("no Pss in smaps_rollup")
+	return 0, errors.New("smaps_rollup has no Pss")
 }

@@ -35,11 +35,10 @@ func TestSplitHead(t *testing.T) {
 	whole := "GET /1 HTTP/1.1\r\nHost: o\r\n\r\nbody"
 	for cut := range len(whole) - 4 {
 		c := &conn{}
-		head, rest, ok := splitHead(c, []byte(whole[:cut]))
-		if ok {
+		if _, _, ok := splitHead(c, []byte(whole[:cut])); ok {
 			t.Fatalf("cut at %d: head is complete already", cut)
 		}
-		head, rest, ok = splitHead(c, []byte(whole[cut:]))
+		head, rest, ok := splitHead(c, []byte(whole[cut:]))
 		if !ok || string(head) != "GET /1 HTTP/1.1\r\nHost: o" || string(rest) != "body" {
 			t.Errorf("cut at %d: %q, %q, %v", cut, head, rest, ok)
 		}
