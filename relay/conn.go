@@ -126,7 +126,7 @@ func (l *Loop) Connect(c *Conn, t *Target, h Handler) (op string, errno unix.Err
 		}
 	} else {
 		family = unix.AF_INET
-		if !t.Addr.Addr().Is4() {
+		if ip := t.Addr.Addr(); !ip.Is4() && !ip.Is4In6() {
 			family = unix.AF_INET6
 		}
 	}
@@ -299,9 +299,10 @@ func (c *Conn) sendFailed(errno unix.Errno) bool {
 	return false
 }
 
-// hold keeps p until the socket takes it. A broken connection keeps nothing.
+// hold keeps p until the socket takes it. A broken or closed connection keeps
+// nothing.
 func (c *Conn) hold(p []byte) {
-	if len(p) == 0 || c.flags&flagFailed != 0 {
+	if len(p) == 0 || c.flags&flagFailed != 0 || !c.opened {
 		return
 	}
 	c.flags |= flagWaiting
@@ -396,6 +397,9 @@ func (c *Conn) connected() {
 	}
 	if errno != 0 {
 		c.flags |= flagReported
+	} else if c.flags&flagWaiting != 0 || c.out != nil && c.out.inPipe > 0 {
+		// What was written before now has no event of its own to wait for.
+		c.loop.run.push(c)
 	}
 	c.h.OnConnect(c, errno)
 }
@@ -487,8 +491,12 @@ func (c *Conn) recvFailed(errno unix.Errno) {
 }
 
 // flush writes what waits; when all is gone the source of the flow goes on, or
-// the handler is told.
+// the handler is told. A pipe is filled only while nothing is pending, so that
+// what is pending beside it came later.
 func (c *Conn) flush() {
+	if c.out != nil && c.out.inPipe > 0 && !c.out.emptyPipe() {
+		return
+	}
 	for c.pend.length > 0 {
 		k := c.pend.head
 		n, errno := sys.Send(c.fd, k.data[k.off:k.end], 0)
@@ -505,9 +513,6 @@ func (c *Conn) flush() {
 			c.flags &^= flagWritable
 			return
 		}
-	}
-	if c.out != nil && c.out.inPipe > 0 && !c.out.emptyPipe() {
-		return
 	}
 	if c.flags&flagShutdown != 0 {
 		c.Shutdown()

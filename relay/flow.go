@@ -138,7 +138,8 @@ func (f *Flow) pump() {
 		if src.flags&flagReadable == 0 {
 			return
 		}
-		if f.splicing {
+		// splice stops in front of urgent data, recv passes it (tcp(7)).
+		if f.splicing && src.flags&flagUrgent == 0 {
 			f.spliceOnce()
 			return
 		}

@@ -22,13 +22,14 @@ type AcceptHandler interface {
 	// OnNoAccept gives back what Admit reserved: there was no connection.
 	OnNoAccept(l *Listener)
 	// OnExhausted says that accepting has paused for want of descriptors or
-	// memory; it resumes by itself.
+	// memory, or because the socket does not listen now (EINVAL); it resumes
+	// by itself.
 	OnExhausted(l *Listener, errno unix.Errno)
 }
 
 // Listener is a listening socket, level-triggered. The descriptor is borrowed:
-// Pause or Stop takes it out of the epoll set before its owner may close it,
-// because the same socket is open in other processes as well.
+// Pause takes it out of the epoll set before its owner may close it, because
+// the same socket is open in other processes as well.
 type Listener struct {
 	loop   *Loop
 	h      AcceptHandler
@@ -50,6 +51,7 @@ func (s *Listener) Active() bool { return s.active }
 // says that other processes accept from the same socket; then a connection
 // wakes only one of them (EPOLLEXCLUSIVE).
 func (l *Loop) Listen(s *Listener, fd int32, shared bool, h AcceptHandler) unix.Errno {
+	l.StopTimer(&s.retry)
 	*s = Listener{loop: l, h: h, fd: fd, shared: shared}
 	return s.Resume()
 }
@@ -115,7 +117,9 @@ func (s *Listener) acceptAdmitted() bool {
 	}
 	s.h.OnNoAccept(s)
 	switch errno {
-	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
+	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EINVAL:
+		// EINVAL: another holder of the socket has shut it down; epoll reports
+		// that again and again.
 		s.PauseFor(acceptRetryMS)
 		s.h.OnExhausted(s, errno)
 	}

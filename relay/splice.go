@@ -70,7 +70,7 @@ var copyOnly = Policy{}
 func (f *Flow) emptyPipe() bool {
 	dst := f.dst
 	for f.inPipe > 0 {
-		if dst.pend.length > 0 || dst.flags&flagWritable == 0 {
+		if dst.flags&flagWritable == 0 {
 			return false
 		}
 		flags := 0
@@ -84,6 +84,9 @@ func (f *Flow) emptyPipe() bool {
 		}
 		if errno == unix.EINTR {
 			continue
+		}
+		if errno == 0 && n == 0 {
+			errno = unix.EPIPE
 		}
 		if errno != 0 {
 			f.broken(errno)
