@@ -79,6 +79,7 @@ func (d *daemon) reloadLocked() (*ipc.ReloadResult, error) {
 // install puts a generation in force in two steps. The caller's reference
 // becomes that of the generation in force.
 func (d *daemon) install(next *snapshot) error {
+	d.awaitStarting()
 	procs := d.runningProcesses()
 	raiseWorkers(procs, next.limits.Status.FDsGranted)
 	if err := d.prepareAll(procs, next); err != nil {
@@ -107,6 +108,31 @@ func (d *daemon) install(next *snapshot) error {
 	d.commitAll(procs, late, next)
 	d.release(old)
 	return nil
+}
+
+// awaitStarting waits a while for workers that are just being started, so that
+// they have a say in whether the generation is good.
+func (d *daemon) awaitStarting() {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(d.timing.greeting); d.anyStarting() && time.Now().Before(deadline); {
+		select {
+		case <-tick.C:
+		case <-d.running.Done():
+			return
+		}
+	}
+}
+
+func (d *daemon) anyStarting() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.slots {
+		if s.current == nil && s.state != stateBackoff {
+			return true
+		}
+	}
+	return false
 }
 
 // prepareAll prepares every process; when one cannot, all forget the
