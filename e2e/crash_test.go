@@ -1,0 +1,226 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// awaitWorker waits until a worker other than pid runs in a slot.
+func (d *daemon) awaitWorker(slot, pid int) int {
+	d.t.Helper()
+	now := 0
+	eventually(d.t, 2*patience, func() string {
+		w := d.worker(slot)
+		now = w.PID
+		if w.State != "running" || w.PID == pid {
+			return fmt.Sprintf("worker %d is %s, pid %d", slot, w.State, w.PID)
+		}
+		return ""
+	})
+	return now
+}
+
+// TestKillUnderLoad kills workers while clients connect. No connection attempt
+// may fail; a session that a killed worker had accepted may end, one that
+// waited in its queue is served by its successor.
+func TestKillUnderLoad(t *testing.T) {
+	t.Parallel()
+	echo, ppm := echoOrigin(t), port(t)
+	d := start(t, fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo))
+	var tried, served, cut atomic.Int64
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				tried.Add(1)
+				c, err := net.DialTimeout("tcp4", fmt.Sprintf("127.0.0.1:%d", ppm), 2*patience)
+				if err != nil {
+					t.Errorf("connecting failed: %v", err)
+					return
+				}
+				_ = c.SetDeadline(time.Now().Add(2 * patience))
+				if ping(c) == nil {
+					served.Add(1)
+				} else {
+					cut.Add(1)
+				}
+				c.Close()
+			}
+		})
+	}
+	const kills = 6
+	for i := range kills {
+		slot := i % 2
+		pid := d.awaitWorker(slot, 0)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		d.awaitWorker(slot, pid)
+	}
+	close(stop)
+	clients.Wait()
+	t.Logf("%d connections, %d served, %d cut by %d kills", tried.Load(), served.Load(), cut.Load(), kills)
+	// Each kill can cost no more than what every client has open.
+	if cut.Load() > 8*kills {
+		t.Errorf("%d sessions were cut", cut.Load())
+	}
+	restarts := 0
+	for _, w := range d.status().Workers {
+		restarts += w.Restarts
+		if !strings.Contains(w.LastExit, "killed by signal 9") {
+			t.Errorf("worker %d: last exit %q", w.Slot, w.LastExit)
+		}
+	}
+	if restarts != kills {
+		t.Errorf("%d restarts instead of %d", restarts, kills)
+	}
+}
+
+// TestQueueSurvives connects clients to a stopped worker, kills it and expects
+// its successor to serve all of them.
+func TestQueueSurvives(t *testing.T) {
+	t.Parallel()
+	echo, ppm, socks := echoOrigin(t), port(t), port(t)
+	d := start(t, fmt.Sprintf("workers 1\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\nsocks -p%d\n", ppm, echo, socks))
+	pid := d.worker(0).PID
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	const n = 200
+	var conns []net.Conn
+	for range n {
+		c := dial(t, ppm)
+		if _, err := io.WriteString(c, "ping"); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range conns {
+		if err := pong(c); err != nil {
+			t.Fatalf("client %d of %d: %v", i, n, err)
+		}
+		c.Close()
+	}
+}
+
+// TestCountersSurvive expects the totals of a killed worker in the statistics.
+func TestCountersSurvive(t *testing.T) {
+	t.Parallel()
+	echo, ppm := echoOrigin(t), port(t)
+	d := start(t, fmt.Sprintf("workers 1\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo))
+	for range 10 {
+		c := dial(t, ppm)
+		mustPing(t, c)
+		c.Close()
+	}
+	open := dial(t, ppm)
+	mustPing(t, open)
+	before := d.service("tcppm")
+	if before["accepted"] != 11 || before["bytes_in"] != 44 || before["open"] != 1 {
+		t.Errorf("before: %v", before)
+	}
+	pid := d.worker(0).PID
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	d.awaitWorker(0, pid)
+	after := d.service("tcppm")
+	if after["accepted"] != 11 || after["bytes_in"] != 44 || after["open"] != 0 {
+		t.Errorf("after: %v", after)
+	}
+	c := dial(t, ppm)
+	mustPing(t, c)
+	if now := d.service("tcppm"); now["accepted"] != 12 || now["open"] != 1 {
+		t.Errorf("at the end: %v", now)
+	}
+}
+
+// TestCrashLoop kills a worker as soon as it runs and expects the back-off in
+// the status, service by the other worker meanwhile, and recovery.
+func TestCrashLoop(t *testing.T) {
+	t.Parallel()
+	echo, ppm := echoOrigin(t), port(t)
+	d := start(t, fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo))
+	pid := 0
+	for range 3 {
+		pid = d.awaitWorker(0, pid)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	eventually(t, patience, func() string {
+		w := d.worker(0)
+		if w.State != "backoff" || w.RetryInSec <= 0 {
+			return fmt.Sprintf("%+v", w)
+		}
+		return ""
+	})
+	text, _, _ := d.ctl("status")
+	if !strings.Contains(text, "backoff, next in ") || !strings.Contains(text, "killed by signal 9") {
+		t.Errorf("status:\n%s", text)
+	}
+	// Whatever slot the kernel chooses, the connection is served.
+	for range 40 {
+		c := dial(t, ppm)
+		mustPing(t, c)
+		c.Close()
+	}
+	d.awaitWorker(0, pid)
+	for range 20 {
+		c := dial(t, ppm)
+		mustPing(t, c)
+		c.Close()
+	}
+}
+
+// TestOrphans kills the supervisor: its workers finish their sessions, then
+// end.
+func TestOrphans(t *testing.T) {
+	t.Parallel()
+	echo, ppm := echoOrigin(t), port(t)
+	d := start(t, fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo))
+	c := dial(t, ppm)
+	mustPing(t, c)
+	workers := children(d.pid())
+	// The workers keep the output open; only the process is waited for.
+	d.cmd.WaitDelay = time.Millisecond
+	_ = d.cmd.Process.Kill()
+	eventually(t, patience, func() string {
+		if listens(ppm) {
+			return "the port is still open"
+		}
+		return ""
+	})
+	mustPing(t, c)
+	c.Close()
+	for _, pid := range workers {
+		eventually(t, patience, func() string {
+			if alive(pid) {
+				return fmt.Sprintf("worker %d goes on", pid)
+			}
+			return ""
+		})
+	}
+	// The next daemon takes the place of the dead one's control socket.
+	next := newDaemon(t, "")
+	next.socket = d.socket
+	next.write(fmt.Sprintf("auth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo))
+	next.launch()
+	eventually(t, patience, func() string {
+		if _, _, code := next.ctl("status"); code != 0 {
+			return "no answer"
+		}
+		return ""
+	})
+	mustPing(t, dial(t, ppm))
+}
