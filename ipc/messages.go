@@ -152,9 +152,11 @@ type Disown struct {
 }
 
 // Drain is the body of MsgDrain. TimeoutMS is in milliseconds; 0 ends every
-// session at once.
+// session at once. Final says that nobody takes the listening sockets over: the
+// worker accepts what waits in their queues and then shuts them down.
 type Drain struct {
 	TimeoutMS int64 `json:"timeout_ms"`
+	Final     bool  `json:"final,omitempty"`
 }
 
 // Unrecognized is the body of MsgUnrecognized.

@@ -34,7 +34,7 @@ func (d *daemon) drainAll(first bool, timeout time.Duration) []int {
 	}
 	procs := d.allProcesses()
 	each(procs, func(_ int, p *process) {
-		if err := p.drain(context.Background(), d, timeout); err != nil {
+		if err := p.drain(context.Background(), d, timeout, true); err != nil {
 			d.logf("worker %d (pid %d) does not drain: %v; killing it", p.slot.index, p.pid, err)
 			p.kill()
 		}

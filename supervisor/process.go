@@ -332,12 +332,12 @@ func (p *process) abort(s *snapshot) error {
 }
 
 // drain makes the worker stop accepting, and end within timeout; it is killed
-// if it does not.
-func (p *process) drain(ctx context.Context, d *daemon, timeout time.Duration) error {
+// if it does not. final tells that its sockets have no next owner.
+func (p *process) drain(ctx context.Context, d *daemon, timeout time.Duration, final bool) error {
 	p.killAfter(timeout + d.timing.killGrace)
 	p.talk.Lock()
 	defer p.talk.Unlock()
-	err := p.send(ipc.MsgDrain, 0, ipc.Drain{TimeoutMS: timeout.Milliseconds()})
+	err := p.send(ipc.MsgDrain, 0, ipc.Drain{TimeoutMS: timeout.Milliseconds(), Final: final})
 	if err == nil {
 		_, err = p.answer(ctx, d.timing.exchange, ipc.MsgDraining, nil)
 	}

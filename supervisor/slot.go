@@ -208,7 +208,7 @@ func (s *slot) replace(d *daemon, p *process, timeout time.Duration) (*process, 
 		d.leave(p)
 		d.logf("worker %d (pid %d) has drained", s.index, p.pid)
 	}()
-	if err := p.drain(context.Background(), d, timeout); err != nil {
+	if err := p.drain(context.Background(), d, timeout, false); err != nil {
 		d.logf("worker %d (pid %d) does not drain: %v; killing it", s.index, p.pid, err)
 		p.kill()
 	}

@@ -68,8 +68,9 @@ func (w *Worker) matchListeners() {
 	}, true)
 }
 
-// dropListeners stops and closes the listeners that match. With empty, what
-// waits in their queues is accepted first, because nobody else will.
+// dropListeners stops and closes the listeners that match. With empty, nobody
+// else will serve them: what waits in their queues is accepted, and then they
+// are shut down, so that no connection enters a queue that is about to go.
 func (w *Worker) dropListeners(match func(*listener) bool, empty bool) {
 	kept := w.listeners[:0]
 	for _, s := range w.listeners {
@@ -79,6 +80,7 @@ func (w *Worker) dropListeners(match func(*listener) bool, empty bool) {
 		}
 		if empty {
 			s.Drain(maxQueue)
+			_ = unix.Shutdown(int(s.FD()), unix.SHUT_RDWR)
 		}
 		s.Pause()
 		unix.Close(int(s.FD()))

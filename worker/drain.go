@@ -21,9 +21,7 @@ func (w *Worker) startDrain(m *ipc.Message) {
 	}
 	id := m.ID
 	w.loop.Post(func() {
-		// The sockets live on in the supervisor, which gives them to the next
-		// owner of the slot or closes them.
-		w.drain(body.TimeoutMS, false)
+		w.drain(body.TimeoutMS, body.Final && body.TimeoutMS > 0)
 		go w.reply(ipc.MsgDraining, id, nil)
 	})
 }
@@ -39,7 +37,8 @@ func (w *Worker) orphaned() {
 }
 
 // drain stops accepting; the loop stops when the last session has ended or the
-// time is over. It may be called again to shorten the time.
+// time is over. It may be called again to shorten the time. emptyQueues is for
+// sockets that have no next owner.
 func (w *Worker) drain(timeoutMS int64, emptyQueues bool) {
 	w.dropListeners(func(*listener) bool { return true }, emptyQueues)
 	w.draining = true

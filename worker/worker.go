@@ -134,7 +134,6 @@ func (w *Worker) greet() error {
 	if w.shm, err = ipc.MapShm(m.FDs[0]); err != nil {
 		return err
 	}
-	m.FDs = nil
 	w.slot, w.row, w.maxFDs = hi.Slot, hi.Row, hi.MaxFDs
 	w.loopCell = w.shm.Loop(w.row)
 	w.loop, err = relay.NewLoop(relay.Options{MaxPipes: hi.MaxPipes, PipeSize: hi.PipeSize})
