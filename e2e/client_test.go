@@ -133,3 +133,14 @@ func connectVia(t *testing.T, proxy, target int) net.Conn {
 	}
 	return c
 }
+
+// pingOnce makes a connection to a port of 127.0.0.1 for one ping.
+func pingOnce(port int) error {
+	c, err := net.DialTimeout("tcp4", fmt.Sprintf("127.0.0.1:%d", port), patience)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return ping(c)
+}

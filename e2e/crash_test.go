@@ -216,11 +216,6 @@ func TestOrphans(t *testing.T) {
 	next.socket = d.socket
 	next.write(fmt.Sprintf("auth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo))
 	next.launch()
-	eventually(t, patience, func() string {
-		if _, _, code := next.ctl("status"); code != 0 {
-			return "no answer"
-		}
-		return ""
-	})
+	next.await()
 	mustPing(t, dial(t, ppm))
 }

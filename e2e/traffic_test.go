@@ -277,12 +277,7 @@ func TestUnixSockets(t *testing.T) {
 	path := d.dir + "/echo.sock"
 	d.write(fmt.Sprintf("auth none\ntcppm -iunix:%s 1 127.0.0.1 %d\ninternal 127.0.0.1\ntcppm %d unix:%s 0\n", path, echo, ppm, path))
 	d.launch()
-	eventually(t, patience, func() string {
-		if _, _, code := d.ctl("status"); code != 0 {
-			return "no answer"
-		}
-		return ""
-	})
+	d.await()
 	mustPing(t, dial(t, ppm))
 	if n := d.stats().Total["accepted"]; n != 2 {
 		t.Errorf("%d sessions instead of 2", n)
