@@ -7,8 +7,9 @@ import (
 )
 
 // maxDiscard bounds in bytes what is read and thrown away from a client that
-// is being closed.
-const maxDiscard = 1 << 20
+// is being closed: enough for one that looks for an answer only now and then
+// while it uploads at full speed.
+const maxDiscard = 64 << 20
 
 // closing handles a client whose last answer has been written: the FIN goes
 // out after it, and what the client still sends is read and dropped, because
@@ -16,8 +17,8 @@ const maxDiscard = 1 << 20
 // it (RFC 9112 section 9.6).
 type closing session
 
-// closeGently ends the session after the output that waits, for at most the
-// linger time.
+// closeGently ends the session after the output that waits; then the client
+// has the linger time to finish.
 func (s *session) closeGently() {
 	s.log()
 	s.w.dropDial(s)
@@ -30,7 +31,28 @@ func (s *session) closeGently() {
 	s.cli.SetHandler((*closing)(s))
 	s.cli.Shutdown()
 	s.cli.StartRead()
+	if s.cli.Pending() > 0 {
+		s.arm(s.svc.exchangeMS)
+		return
+	}
 	s.arm(s.svc.lingerMS)
+}
+
+// timedOut ends a client that does not finish. One that still reads what it
+// was sent gets as long as during an exchange; the rest of an answer that is
+// given up ends in a reset, so that it does not look complete.
+func (c *closing) timedOut() {
+	s := (*session)(c)
+	if s.cli.Pending() == 0 {
+		s.finish()
+		return
+	}
+	if left := s.cli.Flushed() + s.svc.exchangeMS - s.w.loop.Now(); left > 0 {
+		s.arm(left)
+		return
+	}
+	s.cli.Reset()
+	s.release()
 }
 
 // OnConnect does not come for an accepted connection.
@@ -52,11 +74,15 @@ func (c *closing) OnEOF(*relay.Conn) {
 	}
 }
 
-// OnSent ends a client that had already finished.
+// OnSent ends a client that had already finished; another has the linger time
+// from now on.
 func (c *closing) OnSent(*relay.Conn) {
-	if s := (*session)(c); s.cli.HangupSeen() {
+	s := (*session)(c)
+	if s.cli.HangupSeen() {
 		s.finish()
+		return
 	}
+	s.arm(s.svc.lingerMS)
 }
 
 // OnFlow does not come: there is no flow.

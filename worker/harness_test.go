@@ -6,7 +6,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +35,7 @@ type proxy struct {
 // for a free port.
 func startProxy(t *testing.T, text string) *proxy {
 	t.Helper()
+	checkLeaks(t)
 	for strings.Contains(text, "PORT") {
 		text = strings.Replace(text, "PORT", fmt.Sprint(freePort(t)), 1)
 	}
@@ -147,15 +151,38 @@ func (p *proxy) sendListeners(cfg *config.Config) {
 		}
 		fds = append(fds, fd)
 	}
+	for _, path := range logPaths(cfg) {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		defer f.Close()
+		files.Entries = append(files.Entries, ipc.FileEntry{Kind: ipc.FileLog, Log: path})
+		fds = append(fds, int(f.Fd()))
+	}
 	if len(fds) > 0 {
 		p.send(ipc.MsgFiles, files, fds...)
 	}
+}
+
+// logPaths lists the log files of a configuration, each once.
+func logPaths(cfg *config.Config) []string {
+	var paths []string
+	for _, s := range cfg.Services {
+		if s.Log.Kind == config.LogFile && !slices.Contains(paths, s.Log.Path) {
+			paths = append(paths, s.Log.Path)
+		}
+	}
+	return paths
 }
 
 // stop drains the worker and checks that nothing is left behind.
 func (p *proxy) stop() {
 	if err := p.conn.Send(ipc.MsgDrain, 9, ipc.Drain{TimeoutMS: 0}); err != nil {
 		p.t.Error(err)
+	}
+	if m, err := p.conn.Recv(); err != nil || m.Type != ipc.MsgDraining {
+		p.t.Errorf("answer to a drain: %v %v", m, err)
 	}
 	select {
 	case code := <-p.done:
@@ -188,6 +215,50 @@ func (p *proxy) waitOpen(col int, n uint64) {
 	}
 }
 
+var leakChecked sync.Map
+
+// checkLeaks has the end of the test wait until descriptors and goroutines are
+// back at the level of now. The first call in a test counts.
+func checkLeaks(t *testing.T) {
+	if _, again := leakChecked.LoadOrStore(t, true); again {
+		return
+	}
+	files, routines := len(openFiles()), runtime.NumGoroutine()
+	t.Cleanup(func() {
+		leakChecked.Delete(t)
+		deadline := time.Now().Add(10 * time.Second)
+		for len(openFiles()) > files || runtime.NumGoroutine() > routines {
+			if time.Now().After(deadline) {
+				buf := make([]byte, 1<<20)
+				t.Errorf("%d descriptors before, now %q; %d goroutines before, %d after\n%s", files, openFiles(),
+					routines, runtime.NumGoroutine(), buf[:runtime.Stack(buf, true)])
+				return
+			}
+			// The worker's end of the socket pair is closed by the collector.
+			runtime.GC()
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+}
+
+// openFiles lists what the descriptors of the process are, but for the shared
+// counters, which a worker keeps to the end of its process.
+func openFiles() []string {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return nil
+	}
+	var files []string
+	for _, e := range entries {
+		// The descriptor of the directory itself is gone already.
+		link, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err == nil && !strings.Contains(link, "memfd:3proxyd-counters") {
+			files = append(files, link)
+		}
+	}
+	return files
+}
+
 func (p *proxy) dial(i int) *net.TCPConn {
 	p.t.Helper()
 	c, err := net.DialTimeout("tcp", p.addrs[i], 10*time.Second)
@@ -202,6 +273,7 @@ func (p *proxy) dial(i int) *net.TCPConn {
 // serve runs f for each connection to a listener and returns its address.
 func serve(t *testing.T, f func(c *net.TCPConn)) (host, port string) {
 	t.Helper()
+	checkLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

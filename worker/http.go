@@ -1,6 +1,9 @@
 package worker
 
 import (
+	"bytes"
+	"net/netip"
+
 	"golang.org/x/sys/unix"
 
 	"3proxyd/config"
@@ -31,6 +34,7 @@ type httpState struct {
 	upgrade    bool
 	retryable  bool // may be sent again on another connection (RFC 9110 section 9.2.2)
 	pinned     bool // authentication belongs to the connection: not shared
+	pins       bool // this request authenticates its connection
 	body       bodyKind
 	bodyLeft   int64
 	chunks     http1.Chunked
@@ -127,6 +131,7 @@ func (h *httpClient) headData(p []byte) {
 		return
 	}
 	if !s.buf.Append(s.w.loop, p) {
+		h.forgetTarget()
 		h.answer(431, codeHTTPError, false)
 		return
 	}
@@ -156,13 +161,41 @@ func (h *httpClient) parse(in []byte, buffered bool) {
 	}
 	if n == 0 {
 		s.http.scan = r.Scan
-		if !buffered && !s.buf.Append(s.w.loop, in) {
-			h.answer(431, codeHTTPError, false)
-		}
+		h.awaitHead(in, buffered)
 		return
 	}
 	s.http.scan = http1.Scan{}
+	s.cli.SetReadSize(s.svc.readSize)
 	h.take(r, in[n:], buffered, n)
+}
+
+// awaitHead keeps the beginning of a head and has the rest of it read.
+func (h *httpClient) awaitHead(in []byte, buffered bool) {
+	s := (*session)(h)
+	if !buffered && !s.buf.Append(s.w.loop, in) {
+		h.forgetTarget()
+		h.answer(431, codeHTTPError, false)
+		return
+	}
+	s.boundRead(&s.cli, &s.buf)
+	s.cli.StartRead()
+}
+
+// boundRead keeps the next reads of c within the room of b, so that what
+// follows a head does not make the head too long for the buffer.
+func (s *session) boundRead(c *relay.Conn, b *relay.Buffer) {
+	room := relay.MaxBuffer - b.Len()
+	if s.svc.readSize > 0 {
+		room = min(room, s.svc.readSize)
+	}
+	c.SetReadSize(room)
+}
+
+// forgetTarget keeps the target of the request before out of the log of one
+// that could not be parsed.
+func (h *httpClient) forgetTarget() {
+	s := (*session)(h)
+	s.user, s.host, s.addr, s.port, s.op = "", "", netip.Addr{}, 0, 0
 }
 
 // refuseHead answers a head that http1 does not accept.
@@ -173,6 +206,7 @@ func (h *httpClient) refuseHead(err error) {
 	if e, ok := err.(*http1.Error); ok {
 		status = e.Status
 	}
+	h.forgetTarget()
 	h.noteRequestLine(r)
 	s.http.head = string(r.Method) == "HEAD"
 	h.answer(status, protocolCode(status), false)
@@ -187,18 +221,38 @@ func protocolCode(status int) code {
 	return codeHTTPError
 }
 
-// noteRequestLine keeps the request line when there is a log for it.
+// noteRequestLine keeps the request line when there is a log for it, without
+// a user and password before the host.
 func (h *httpClient) noteRequestLine(r *http1.Request) {
 	s := (*session)(h)
 	if s.svc.log == nil || len(r.Method) == 0 {
 		return
 	}
 	line := append(s.w.scratch[:0], r.Method...)
-	line = append(append(line, ' '), r.Target...)
+	line = appendTargetText(append(line, ' '), r.Target)
 	line = append(line, " HTTP/1."...)
 	line = append(line, '0'+byte(r.Minor))
 	s.text.Release(s.w.loop)
 	s.text.Append(s.w.loop, line)
+}
+
+// appendTargetText appends a request target without its userinfo (RFC 3986
+// section 3.2.1). Such a target is refused, but it is logged.
+func appendTargetText(line, target []byte) []byte {
+	start := 0
+	if i := bytes.Index(target, []byte("//")); i >= 0 {
+		start = i + 2
+	}
+	end := len(target)
+	if i := bytes.IndexAny(target[start:], "/?#"); i >= 0 {
+		end = start + i
+	}
+	at := bytes.LastIndexByte(target[start:end], '@')
+	if at < 0 {
+		return append(line, target...)
+	}
+	line = append(line, target[:start]...)
+	return append(line, target[start+at+1:]...)
 }
 
 // operation returns what a method is to the access lists.
@@ -224,27 +278,38 @@ func (h *httpClient) answer(status int, c code, keep bool) {
 	s := (*session)(h)
 	st := s.http
 	s.code = c
-	keep = keep && st.keepClient && st.body == bodyNone && !st.started && !s.w.draining
+	if st.started {
+		s.abort()
+		return
+	}
+	keep = keep && st.keepClient && st.body == bodyNone && !s.w.draining
+	s.log()
+	s.dropUpstream()
 	page := http1.AppendError(s.w.scratch[:0], status, http1.ErrorOptions{
 		Close:  !keep,
 		HTTP10: st.minor == 0 && keep,
 		Head:   st.head,
 		Realm:  realm,
 	})
-	if st.started {
-		// Part of another answer is out already; the end of the connection
-		// is all that can be said.
-		s.finish()
-		return
-	}
 	s.cli.Write(page)
-	s.in += uint64(len(page))
 	if !keep {
 		s.closeGently()
 		return
 	}
-	s.log()
 	h.nextRequest()
+}
+
+// abort ends a session in the middle of an answer, so that the client sees
+// that it is not complete: from its length or its chunks when it has them,
+// else only a reset can tell. What has come still goes out where it can.
+func (s *session) abort() {
+	s.log()
+	if st := s.http; st.untilClose || st.dechunk {
+		s.cli.Reset()
+		s.release()
+		return
+	}
+	s.closeGently()
 }
 
 // realm is what a browser shows when it asks for a password.
@@ -259,10 +324,12 @@ func (h *httpClient) nextRequest() {
 	s.code, s.in, s.out, s.logged = codeOK, 0, 0, false
 	s.up, s.down = relay.Flow{}, relay.Flow{}
 	s.arm(s.svc.headMS)
-	s.cli.StartRead()
-	if s.buf.Len() > 0 {
-		s.cli.NotifySent()
+	if s.buf.Len() == 0 && s.cli.Pending() == 0 {
+		s.cli.StartRead()
+		return
 	}
+	// A client that does not read its answers is not read either.
+	s.cli.NotifySent()
 }
 
 // OnEOF ends a client between requests, or one that stops within a request.
@@ -271,10 +338,8 @@ func (h *httpClient) OnEOF(*relay.Conn) {
 	switch {
 	case s.phase == phaseExchange:
 		s.fail(codeClientReset)
-	case s.buf.Len() > 0 && s.phase == phaseIdle:
-		// A pipelined request is about to be parsed; the end is seen again
-		// when its answer has been sent.
 	case s.buf.Len() > 0:
+		h.forgetTarget()
 		s.fail(codeHTTPError)
 	default:
 		s.endQuietly()
@@ -286,6 +351,10 @@ func (h *httpClient) OnEOF(*relay.Conn) {
 func (s *session) endQuietly() {
 	if s.http != nil && s.http.served > 0 {
 		s.logged = true
+	}
+	if s.cli.Pending() > 0 {
+		s.closeGently()
+		return
 	}
 	s.finish()
 }
@@ -300,6 +369,8 @@ func (h *httpClient) OnSent(*relay.Conn) {
 	case s.phase == phaseIdle && s.buf.Len() > 0:
 		h.beginRequest()
 		h.parse(s.buf.Bytes(), true)
+	case s.phase == phaseIdle:
+		s.cli.StartRead()
 	}
 }
 
@@ -310,6 +381,8 @@ func (h *httpClient) OnFlow(f *relay.Flow) {
 		s.fail(codeClientReset)
 		return
 	}
+	s.out += f.Moved()
+	s.up = relay.Flow{}
 	h.requestSent()
 }
 
@@ -317,8 +390,7 @@ func (h *httpClient) OnFlow(f *relay.Flow) {
 func (h *httpClient) OnError(*relay.Conn, unix.Errno) {
 	s := (*session)(h)
 	if s.phase == phaseIdle {
-		s.endQuietly()
-		return
+		s.logged = true
 	}
 	s.fail(codeClientReset)
 }
@@ -326,7 +398,17 @@ func (h *httpClient) OnError(*relay.Conn, unix.Errno) {
 // timedOut ends a client whose request did not come in time.
 func (h *httpClient) timedOut() {
 	s := (*session)(h)
-	if s.phase == phaseIdle || s.buf.Len() == 0 {
+	if s.cli.Pending() > 0 {
+		if left := s.cli.Flushed() + s.svc.exchangeMS - s.w.loop.Now(); left > 0 {
+			s.arm(left)
+			return
+		}
+		s.logged = true
+		s.cli.Reset()
+		s.release()
+		return
+	}
+	if len(bytes.Trim(s.buf.Bytes(), "\r\n")) == 0 {
 		s.code = codeOK
 		if s.http.served == 0 {
 			s.code = codeTimeout
@@ -334,6 +416,7 @@ func (h *httpClient) timedOut() {
 		s.endQuietly()
 		return
 	}
+	h.forgetTarget()
 	h.answer(408, codeTimeout, false)
 }
 
@@ -351,8 +434,19 @@ func (x *httpExchange) checkIdle() {
 		s.arm(left)
 		return
 	}
-	s.dropUpstream()
-	(*httpClient)(s).answer(504, codeTimeout, false)
+	status := 504
+	if !s.http.sent && !s.srv.Blocked() {
+		status = 408
+	}
+	if s.http.started {
+		// Whoever stopped, the answer cannot be completed any more.
+		s.code = codeTimeout
+		s.log()
+		s.cli.Reset()
+		s.release()
+		return
+	}
+	(*httpClient)(s).answer(status, codeTimeout, false)
 }
 
 // countOut counts bytes from the client that did not pass through a flow,

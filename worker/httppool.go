@@ -64,7 +64,7 @@ func (p *originPool) makeKey(s *session) {
 // get takes the connection to the target of s that was used last, unless it
 // has been idle for longer than maxIdle milliseconds; nil when there is none.
 func (p *originPool) get(s *session, maxIdle int64) *upstream {
-	if p.count == 0 {
+	if p.count == 0 || !p.inForce(s) {
 		return nil
 	}
 	p.makeKey(s)
@@ -75,15 +75,23 @@ func (p *originPool) get(s *session, maxIdle int64) *upstream {
 	u := b.head
 	p.unlink(u)
 	u.StopRead()
-	if u.HangupSeen() {
+	if u.HangupSeen() || u.MayRead() {
 		p.w.freeUpstream(u)
 		return p.get(s, maxIdle)
 	}
 	return u
 }
 
+// inForce reports whether the service of s is one of the present generation.
+// Connections opened under other settings are not shared.
+func (p *originPool) inForce(s *session) bool { return p.w.services[s.svc.ID] == s.svc }
+
 // put keeps u for the next request to the target of s.
 func (p *originPool) put(s *session, u *upstream) {
+	if p.w.draining || !p.inForce(s) {
+		p.w.freeUpstream(u)
+		return
+	}
 	p.makeKey(s)
 	b := p.buckets[string(p.key)]
 	if b == nil {

@@ -33,6 +33,7 @@ func (h *httpClient) take(r *http1.Request, rest []byte, buffered bool, n int) {
 	}
 	creds := s.credentials(r)
 	if s.op == config.OpHTTPConnect {
+		s.dropUpstream()
 		h.keepRest(rest, buffered, n)
 		s.open(creds, connectOpener{})
 		return
@@ -91,9 +92,8 @@ func (h *httpClient) note(r *http1.Request) {
 		st.body, st.bodyLeft = bodyLength, r.ContentLength
 	}
 	st.retryable = st.body == bodyNone && idempotent(r.Method)
-	if connectionAuth(r.Fields, "Authorization") {
-		st.pinned = true
-	}
+	st.pins = connectionAuth(r.Fields, "Authorization")
+	st.pinned = st.pinned || st.pins
 	h.noteRequestLine(r)
 }
 
@@ -187,7 +187,7 @@ func (h *httpClient) idle() *upstream {
 			return u
 		}
 		s.w.freeUpstream(u)
-		st.pinned = false
+		st.pinned = st.pins
 	}
 	switch {
 	case st.pinned:
@@ -217,7 +217,6 @@ func (h *httpClient) send(head, rest []byte) int {
 	case bodyChunked:
 		n, done, err := st.chunks.Pass(rest)
 		if err != nil {
-			s.dropUpstream()
 			h.answer(400, codeHTTPError, false)
 			return -1
 		}
@@ -246,7 +245,6 @@ func (h *httpClient) bodyData(p []byte) {
 	st := s.http
 	n, done, err := st.chunks.Pass(p)
 	if err != nil {
-		s.dropUpstream()
 		h.answer(400, codeHTTPError, false)
 		return
 	}

@@ -17,6 +17,10 @@ func (h *httpServer) OnConnect(*relay.Conn, unix.Errno) {}
 func (h *httpServer) OnData(_ *relay.Conn, p []byte) {
 	s := (*session)(h)
 	st := s.http
+	if s.phase != phaseExchange {
+		h.unpin()
+		return
+	}
 	st.active = s.w.loop.Now()
 	if st.answering {
 		h.chunkData(p)
@@ -53,6 +57,7 @@ func (h *httpServer) parse(in []byte, buffered bool) {
 			return
 		}
 		st.respScan = http1.Scan{}
+		s.srv.SetReadSize(s.svc.readSize)
 		if r.Status >= 200 || r.Status == 101 {
 			s.countIn(n)
 			h.final(r, in[n:])
@@ -63,6 +68,7 @@ func (h *httpServer) parse(in []byte, buffered bool) {
 		in = in[n:]
 		if len(in) == 0 {
 			st.resp.Release(s.w.loop)
+			h.awaitClient()
 			return
 		}
 	}
@@ -74,11 +80,12 @@ func (h *httpServer) keepHead(in []byte, buffered bool) {
 	st := s.http
 	if buffered {
 		st.resp.Consume(s.w.loop, st.resp.Len()-len(in))
+	} else if !st.resp.Append(s.w.loop, in) {
+		h.broken()
 		return
 	}
-	if !st.resp.Append(s.w.loop, in) {
-		h.broken()
-	}
+	s.boundRead(&s.srv.Conn, &st.resp)
+	h.awaitClient()
 }
 
 // interim passes a 1xx response on, which HTTP/1.0 does not know.
@@ -179,10 +186,13 @@ func (h *httpServer) chunkData(p []byte) {
 	for len(p) > 0 {
 		n, data, done, err := s.http.respChunks.Next(p)
 		if err != nil {
-			s.fail(protocolCode(502))
+			s.code = protocolCode(502)
+			s.abort()
 			return
 		}
-		s.cli.Write(data)
+		if len(data) > 0 {
+			s.cli.Write(data)
+		}
 		s.countIn(n)
 		p = p[n:]
 		if done {
@@ -200,7 +210,8 @@ func (h *httpServer) passChunks(head, p []byte) {
 	n, done, err := st.respChunks.Pass(p)
 	h.writeHead(head, p[:n])
 	if err != nil {
-		s.fail(protocolCode(502))
+		s.code = protocolCode(502)
+		s.abort()
 		return
 	}
 	if done {
@@ -252,7 +263,7 @@ func (h *httpServer) OnFlow(f *relay.Flow) {
 	if f.Left() > 0 {
 		// The server stopped within the body: the client has to see that.
 		s.code = codeServerReset
-		s.cutOff()
+		s.abort()
 		return
 	}
 	s.in += f.Moved()
@@ -263,13 +274,6 @@ func (h *httpServer) OnFlow(f *relay.Flow) {
 		return
 	}
 	h.done(false)
-}
-
-// cutOff ends a response that cannot be completed; the client sees that from
-// its length or its chunks. What has come still goes out.
-func (s *session) cutOff() {
-	s.dropUpstream()
-	s.closeGently()
 }
 
 // switchProtocols makes a tunnel of a connection whose server accepted the
@@ -292,21 +296,17 @@ func (h *httpServer) switchProtocols(r *http1.Response, rest []byte) {
 func (h *httpServer) done(surplus bool) {
 	s := (*session)(h)
 	st := s.http
-	u := s.srv
-	if st.keepServer && st.sent && !surplus && !u.HangupSeen() {
+	s.log()
+	if u := s.srv; st.keepServer && !surplus && !u.HangupSeen() {
 		h.keepUpstream(u)
 	} else {
 		s.dropUpstream()
 	}
-	if s.up.Active() {
-		s.up.Stop()
-	}
-	s.log()
 	switch {
 	case !st.closing:
 		(*httpClient)(s).nextRequest()
-	case !st.keepClient && st.sent && s.buf.Len() == 0 && s.cli.Pending() == 0:
-		// The client has announced that it sends nothing more.
+	case !st.keepClient && st.sent && s.buf.Len() == 0 && s.cli.Pending() == 0 && !s.cli.MayRead():
+		// The client has announced that it sends nothing more, and has not.
 		s.release()
 	default:
 		s.closeGently()
@@ -327,39 +327,49 @@ func (h *httpServer) keepUpstream(u *upstream) {
 
 // broken ends an exchange whose server failed before the response began.
 func (h *httpServer) broken() {
-	s := (*session)(h)
-	s.dropUpstream()
-	(*httpClient)(s).answer(502, protocolCode(502), false)
+	(*httpClient)(h).answer(502, protocolCode(502), false)
 }
 
 // OnEOF comes when the server closes before the response is complete.
 func (h *httpServer) OnEOF(*relay.Conn) { h.lost(protocolCode(502)) }
 
-// OnError comes when the server resets the connection.
-func (h *httpServer) OnError(*relay.Conn, unix.Errno) { h.lost(codeServerReset) }
+// OnError comes when the server resets the connection. It may have answered
+// before: to refuse an upload, for example.
+func (h *httpServer) OnError(c *relay.Conn, _ unix.Errno) {
+	s := (*session)(h)
+	if s.phase == phaseExchange && !s.http.answering {
+		id, u := s.id, s.srv
+		if p := u.Rest(); len(p) > 0 {
+			h.OnData(c, p)
+		}
+		if s.id != id || s.srv != u {
+			return
+		}
+	}
+	h.lost(codeServerReset)
+}
+
+// unpin closes a connection that was kept for this client alone, when the
+// server ends it or sends what nobody asked for.
+func (h *httpServer) unpin() {
+	s := (*session)(h)
+	s.dropUpstream()
+	s.http.pinned = false
+}
 
 // lost handles the loss of the server connection.
 func (h *httpServer) lost(c code) {
 	s := (*session)(h)
 	st := s.http
 	switch {
-	case s.phase == phaseIdle || s.phase == phaseHandshake:
-		// A connection kept for this client alone; nothing depends on it.
-		s.dropUpstream()
-		st.pinned = false
-	case st.answering && st.untilClose:
-		// Only a reset tells the client that this was not the end.
-		s.code = c
-		s.log()
-		s.cli.Reset()
-		s.release()
+	case s.phase != phaseExchange:
+		h.unpin()
 	case st.answering:
 		s.code = c
-		s.cutOff()
+		s.abort()
 	case st.reused && st.retryable && st.resp.Len() == 0 && st.out.Len() > 0:
 		(*httpClient)(s).retry()
 	default:
-		s.dropUpstream()
 		(*httpClient)(s).answer(502, c, st.sent)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"3proxyd/config"
+	"3proxyd/ipc"
 	"3proxyd/relay"
 )
 
@@ -38,7 +39,10 @@ func (s *session) openUnix() {
 	}
 }
 
-func (portMap) opened(s *session) { s.startTunnel() }
+func (portMap) opened(s *session) {
+	s.svc.cell.Add(ipc.Requests, 1)
+	s.startTunnel()
+}
 
 func (portMap) refused(s *session, _ code, _ unix.Errno) { s.finish() }
 

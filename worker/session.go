@@ -187,6 +187,7 @@ func (s *session) release() {
 	s.up, s.down = relay.Flow{}, relay.Flow{}
 	s.user, s.host = "", ""
 	s.addr, s.client = netip.Addr{}, netip.AddrPort{}
+	s.port, s.op = 0, 0
 	s.in, s.out, s.code, s.id = 0, 0, codeOK, 0
 	s.halfClosed, s.logged, s.svc = false, false, nil
 	s.next = w.freeSessions
@@ -215,7 +216,7 @@ func (s *session) OnTimer(*relay.Timer) {
 	case phaseExchange:
 		(*httpExchange)(s).checkIdle()
 	case phaseClosing:
-		s.finish()
+		(*closing)(s).timedOut()
 	default:
 		s.handshakeTimedOut()
 	}

@@ -8,6 +8,7 @@ import (
 
 	"3proxyd/acl"
 	"3proxyd/config"
+	"3proxyd/ipc"
 	"3proxyd/proto/hostport"
 	"3proxyd/proto/socks"
 	"3proxyd/relay"
@@ -103,6 +104,7 @@ func (h *socksClient) feed(in []byte, buffered bool) {
 		} else if used < len(in) {
 			s.buf.Append(s.w.loop, in[used:])
 		}
+		s.boundRead(&s.cli, &s.buf)
 		if step == socks.Request {
 			h.request()
 		}
@@ -179,6 +181,7 @@ func (h *socksClient) takeRequest() {
 func (h *socksClient) request() {
 	s := (*session)(h)
 	s.cli.StopRead()
+	s.cli.SetReadSize(s.svc.readSize)
 	if s.op != config.OpConnect {
 		h.reject(codeUnsupported, socks.ReplyCommandUnsupported)
 		return
@@ -190,7 +193,10 @@ func (h *socksClient) request() {
 func (h *socksClient) reject(c code, reply byte) {
 	s := (*session)(h)
 	s.code = c
-	if v := s.socks.shake.Version; v == socks.Version4 || v == socks.Version5 {
+	switch v := s.socks.shake.Version; {
+	case s.socks.shake.Err == socks.FailAuthVersion:
+		s.cli.Write(socks.AppendAuthStatus(s.w.scratch[:0], false))
+	case v == socks.Version4 || v == socks.Version5:
 		if v == socks.Version4 && c >= codeNoUser && c < codeSocket {
 			reply = socks.Reply4UserMismatch
 		}
@@ -224,6 +230,7 @@ type socksOpener struct{}
 func (socksOpener) opened(s *session) {
 	reply := socks.AppendReply(s.w.scratch[:0], s.socks.shake.Version, socks.ReplySucceeded, s.srv.LocalAddr())
 	s.cli.Write(reply)
+	s.svc.cell.Add(ipc.Requests, 1)
 	s.w.dropSocks(s)
 	s.startTunnel()
 }

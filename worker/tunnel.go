@@ -19,7 +19,6 @@ func (s *session) startTunnel() {
 	s.phase = phaseRelay
 	s.cli.SetHandler(t)
 	s.srv.SetHandler(t)
-	s.svc.cell.Add(ipc.Requests, 1)
 	if n := s.buf.Len(); n > 0 {
 		s.srv.Write(s.buf.Bytes())
 		s.buf.Release(l)
