@@ -373,7 +373,9 @@ func (c *Conn) process() {
 	gen := c.gen
 	if c.flags&flagWritable != 0 && (c.flags&flagWaiting != 0 || c.out != nil && c.out.inPipe > 0) {
 		c.flush()
-		if c.gen != gen {
+		// A write that failed has taken the socket's error: a read would now
+		// make an end of the stream of a reset.
+		if c.gen != gen || c.flags&flagFailed != 0 {
 			return
 		}
 	}
@@ -440,7 +442,7 @@ func (c *Conn) read() {
 			return
 		}
 		c.h.OnData(c, p)
-		if c.gen != gen || c.flags&(flagReadable|flagDrained) == 0 {
+		if c.gen != gen || c.flags&flagFailed != 0 || c.flags&(flagReadable|flagDrained) == 0 {
 			return
 		}
 		if c.in != nil || c.flags&flagReading == 0 {
