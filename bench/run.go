@@ -265,19 +265,19 @@ func (o *options) waitQuiet(ctx context.Context, cpus int) error {
 	const interval = 250 * time.Millisecond
 	own := map[int]bool{os.Getpid(): true}
 	for deadline := time.Now().Add(o.quiet); time.Now().Before(deadline); {
-		before, err := measure.ForeignTime(own)
+		before, err := measure.ReadTasks()
 		if err != nil {
 			return err
 		}
 		if err := sleep(ctx, interval); err != nil {
 			return err
 		}
-		after, err := measure.ForeignTime(own)
+		after, err := measure.ReadTasks()
 		if err != nil {
 			return err
 		}
 		// One tick is the resolution of the clocks read.
-		if after-before <= max(time.Duration(o.foreign*float64(interval)*float64(cpus)), 10*time.Millisecond) {
+		if measure.Foreign(before, after, own) <= max(time.Duration(o.foreign*float64(interval)*float64(cpus)), 10*time.Millisecond) {
 			return nil
 		}
 	}

@@ -133,7 +133,7 @@ func (s *session) measure(ctx context.Context) (*load.Result, error) {
 		return nil, err
 	}
 	own := s.own(pids)
-	foreign, err := measure.ForeignTime(own)
+	tasks, err := measure.ReadTasks()
 	if err != nil {
 		return nil, err
 	}
@@ -161,11 +161,11 @@ func (s *session) measure(ctx context.Context) (*load.Result, error) {
 	for _, pid := range pids {
 		own[pid] = true
 	}
-	foreignEnd, err := measure.ForeignTime(own)
+	tasksEnd, err := measure.ReadTasks()
 	if err != nil {
 		return nil, err
 	}
-	s.costs(a, b, foreignEnd-foreign)
+	s.costs(a, b, measure.Foreign(tasks, tasksEnd, own))
 	return ev.Result, s.peak()
 }
 
@@ -197,24 +197,23 @@ func (s *session) snapshot(pids []int) (snapshot, error) {
 // costs fills in what happened between two snapshots.
 func (s *session) costs(a, b snapshot, foreign time.Duration) {
 	wall := b.at.Sub(a.at)
-	busy := func(cpus []int) (used, tasks, steal time.Duration) {
+	busy := func(cpus []int) (used, steal time.Duration) {
 		for _, cpu := range cpus {
 			x, y := a.cpus[cpu], b.cpus[cpu]
 			used += max(wall-(y.Idle-x.Idle)-(y.Steal-x.Steal), 0)
-			tasks += y.Tasks - x.Tasks
 			steal += y.Steal - x.Steal
 		}
-		return used, tasks, steal
+		return used, steal
 	}
 	share := func(d time.Duration, cpus []int) float64 {
 		return d.Seconds() / wall.Seconds() / float64(len(cpus))
 	}
 	c := s.lab.CPUs
-	used, _, _ := busy(c.Proxy)
+	used, _ := busy(c.Proxy)
 	s.row.ProxyBusy, s.row.ProxyLoad = used.Seconds(), share(used, c.Proxy)
-	used, _, _ = busy(c.Client)
+	used, _ = busy(c.Client)
 	s.row.ClientLoad = share(used, c.Client)
-	used, _, _ = busy(c.Origin)
+	used, _ = busy(c.Origin)
 	s.row.OriginLoad = share(used, c.Origin)
 	s.row.ProxyOwn = (b.proxy - a.proxy).Seconds()
 	s.row.ClientOwn = (b.client - a.client).Seconds()
@@ -223,9 +222,9 @@ func (s *session) costs(a, b snapshot, foreign time.Duration) {
 
 	// Other processes disturb only as far as they ran on the roles' CPUs.
 	all := c.All()
-	_, tasks, steal := busy(all)
+	used, steal := busy(all)
 	ours := b.proxy - a.proxy + b.client - a.client + b.origin - a.origin + b.self - a.self
-	s.row.Foreign = share(max(min(foreign, tasks-ours), 0), all)
+	s.row.Foreign = share(max(min(foreign, used-ours), 0), all)
 	s.row.Steal = share(steal, all)
 	s.row.Disturbed = s.row.Foreign > s.opt.foreign || s.row.Steal > s.opt.foreign
 }

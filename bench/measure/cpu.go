@@ -23,8 +23,6 @@ const tick = 10 * time.Millisecond
 type CPUTime struct {
 	// Idle includes waiting for disks; Steal is what the hypervisor took.
 	Idle, Steal time.Duration
-	// Tasks is time in processes: user, nice and system.
-	Tasks time.Duration
 }
 
 // ReadCPUs returns the times of all CPUs by number, from /proc/stat.
@@ -57,7 +55,7 @@ func parseCPUs(text []byte) (map[int]CPUTime, error) {
 			}
 			t[i] = time.Duration(n) * tick
 		}
-		cpus[cpu] = CPUTime{Idle: t[3] + t[4], Steal: t[7], Tasks: t[0] + t[1] + t[2]}
+		cpus[cpu] = CPUTime{Idle: t[3] + t[4], Steal: t[7]}
 	}
 	if len(cpus) == 0 {
 		return nil, errStat

@@ -11,8 +11,8 @@ func TestParseCPUs(t *testing.T) {
 	text := "cpu  1 2 3 4 5 6 7 8 0 0\ncpu0 1 2 3 40 5 6 7 8 0 0\ncpu12 0 0 1 2 0 0 0 0 0 0\nintr 5\n"
 	got, err := parseCPUs([]byte(text))
 	want := map[int]CPUTime{
-		0:  {Idle: 450 * time.Millisecond, Steal: 80 * time.Millisecond, Tasks: 60 * time.Millisecond},
-		12: {Idle: 20 * time.Millisecond, Tasks: 10 * time.Millisecond},
+		0:  {Idle: 450 * time.Millisecond, Steal: 80 * time.Millisecond},
+		12: {Idle: 20 * time.Millisecond},
 	}
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("parseCPUs = %v, %v; want %v", got, err, want)
@@ -27,7 +27,7 @@ func TestParseCPUs(t *testing.T) {
 func TestParseTask(t *testing.T) {
 	text := "7 (a) b) c) S 3 7 7 0 -1 2097152 1 1 1 1 10 20 30 40 20 0 1 0 55"
 	got, err := parseTask(text)
-	want := taskStat{ppid: 3, flags: kernelThread, time: time.Second}
+	want := taskStat{ppid: 3, flags: kernelThread, self: 300 * time.Millisecond, children: 700 * time.Millisecond}
 	if err != nil || got != want {
 		t.Errorf("parseTask = %+v, %v; want %+v", got, err, want)
 	}
@@ -35,6 +35,32 @@ func TestParseTask(t *testing.T) {
 		if _, err := parseTask(bad); err == nil {
 			t.Errorf("parseTask(%q): no error", bad)
 		}
+	}
+}
+
+func TestForeign(t *testing.T) {
+	const s = time.Second
+	before := Tasks{
+		1:  {self: 9 * s},
+		10: {ppid: 1, self: s},      // a shell
+		11: {ppid: 10, self: 5 * s}, // its child, gone later
+		12: {ppid: 11, self: 2 * s}, // its grandchild, gone as well
+		20: {ppid: 1, self: 50 * s}, // gone, and nobody waited for it
+		30: {ppid: 1, self: s},      // ours
+	}
+	after := Tasks{
+		1:  {self: 9 * s},
+		10: {ppid: 1, self: 2 * s, children: 10 * s}, // 7 of it from before
+		13: {ppid: 10, self: s},
+		30: {ppid: 1, self: 40 * s},
+		31: {ppid: 30, self: 40 * s},
+	}
+	if got := Foreign(before, after, map[int]bool{30: true}); got != 5*s {
+		t.Errorf("Foreign = %v, want 5s", got)
+	}
+	loop := Tasks{5: {ppid: 6}, 6: {ppid: 5}}
+	if got := Foreign(loop, Tasks{}, nil); got != 0 {
+		t.Errorf("Foreign of a loop = %v", got)
 	}
 }
 
@@ -83,8 +109,8 @@ func TestLiveReadings(t *testing.T) {
 	if n, err := PSS([]int{pid}); err != nil || n < 1<<20 {
 		t.Errorf("PSS = %d, %v", n, err)
 	}
-	if d, err := ForeignTime(map[int]bool{pid: true}); err != nil || d < 0 {
-		t.Errorf("ForeignTime = %v, %v", d, err)
+	if tasks, err := ReadTasks(); err != nil || tasks[pid].ppid != os.Getppid() {
+		t.Errorf("ReadTasks = %v, %v", tasks, err)
 	}
 	if cpus, err := ReadCPUs(); err != nil || len(cpus) == 0 {
 		t.Errorf("ReadCPUs = %v, %v", cpus, err)
