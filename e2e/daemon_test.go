@@ -291,14 +291,16 @@ func (d *daemon) conns() []ipc.Session {
 	return list
 }
 
-// worker returns the status of a slot.
+// worker returns the status of a slot: of the process in its place.
 func (d *daemon) worker(slot int) ipc.WorkerStatus {
 	d.t.Helper()
-	st := d.status()
-	if slot >= len(st.Workers) {
-		d.t.Fatalf("there is no worker %d", slot)
+	for _, w := range d.status().Workers {
+		if w.Slot == slot {
+			return w
+		}
 	}
-	return st.Workers[slot]
+	d.t.Fatalf("there is no worker %d", slot)
+	return ipc.WorkerStatus{}
 }
 
 // service returns the counters of the only service of a kind.
