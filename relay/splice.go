@@ -73,11 +73,9 @@ func (f *Flow) emptyPipe() bool {
 		if dst.flags&flagWritable == 0 {
 			return false
 		}
-		flags := 0
-		if f.left > 0 {
-			flags = unix.SPLICE_F_MORE
-		}
-		n, errno := sys.Splice(f.pipe.r, dst.fd, int(f.inPipe), flags)
+		// Without SPLICE_F_MORE: the source may pause within a known length,
+		// and the kernel would hold the last segment back for 200 ms.
+		n, errno := sys.Splice(f.pipe.r, dst.fd, int(f.inPipe), 0)
 		if errno == unix.EAGAIN {
 			dst.flags &^= flagWritable
 			return false
