@@ -207,14 +207,12 @@ func (o *options) measureAll(ctx context.Context, l *lab.Lab, subjects []*subjec
 	}()
 	for i, j := range jobs {
 		if err := r.job(ctx, i, j); err != nil {
-			return err
+			return errors.Join(err, r.print(file.Name()))
 		}
 	}
-	if err := result.Tables(os.Stdout, r.rows, strings.Split(o.refs, ",")); err != nil {
+	if err := r.print(file.Name()); err != nil {
 		return err
 	}
-	r.printCalls()
-	fmt.Printf("\n%d runs in %s\n", len(r.rows), file.Name())
 	if r.failed > 0 {
 		return fmt.Errorf("%d of %d runs failed", r.failed, len(jobs))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"3proxyd/bench/lab"
@@ -84,11 +85,20 @@ func summary(r *result.Row) string {
 	return text
 }
 
-// printCalls lists the system calls of each request.
-func (r *runner) printCalls() {
+// print writes the tables of what has been measured, and the system calls.
+func (r *runner) print(file string) error {
+	if len(r.rows) == 0 {
+		return nil
+	}
+	if err := result.Tables(os.Stdout, r.rows, strings.Split(r.opt.refs, ",")); err != nil {
+		return err
+	}
+	fmt.Println()
 	for _, row := range r.rows {
 		if row.SyscallsBy != "" && row.Attempt == 1 {
 			fmt.Printf("calls of %s %s: %s\n", row.Scenario, row.Proxy, row.SyscallsBy)
 		}
 	}
+	fmt.Printf("\n%d runs in %s\n", len(r.rows), file)
+	return nil
 }

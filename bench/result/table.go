@@ -94,7 +94,7 @@ func repetitions(rows []Row) int {
 func header(r Row, refs []string) string {
 	cells := []string{"proxy", "req/s", "MB/s", "CPU " + r.Unit(), "own " + r.Unit(), "s/GB"}
 	for _, ref := range refs {
-		cells = append(cells, "CPU/"+ref, "rate/"+ref)
+		cells = append(cells, "CPU/"+ref, "own/"+ref, "rate/"+ref)
 	}
 	cells = append(cells, "p50 us", "p99 us", "p99.9 us", "load", "pace", "peak MB", "KB/conn", "calls", "cli", "srv", "errors", "")
 	return strings.Join(cells, "\t") + "\t"
@@ -117,7 +117,7 @@ func (g group) line(all []Row, refs []string) string {
 		cell(median(func(r *Row) float64 { return r.PerGB(r.ProxyBusy) }), 3),
 	}
 	for _, ref := range refs {
-		cells = append(cells, g.ratio(all, ref, cpuPerUnit), g.ratio(all, ref, rate))
+		cells = append(cells, g.ratio(all, ref, cpuPerUnit), g.ratio(all, ref, ownPerUnit), g.ratio(all, ref, rate))
 	}
 	cells = append(cells,
 		cell(median(func(r *Row) float64 { return r.P50 }), 0),
@@ -137,6 +137,8 @@ func (g group) line(all []Row, refs []string) string {
 }
 
 func cpuPerUnit(r *Row) float64 { return r.PerUnit(r.ProxyBusy) }
+
+func ownPerUnit(r *Row) float64 { return r.PerUnit(r.ProxyOwn) }
 
 func rate(r *Row) float64 {
 	if r.Requests > 0 {
