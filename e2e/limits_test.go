@@ -194,3 +194,39 @@ func TestMaxConnExact(t *testing.T) {
 		c.Close()
 	}
 }
+
+// TestNetworkLimits makes the kernel's limits of a network namespace too low
+// and expects the exact numbers, from check and from the daemon.
+func TestNetworkLimits(t *testing.T) {
+	if !inNamespace(t, func() string { return "the machine's own limits are not to be changed" }) {
+		return
+	}
+	for path, value := range map[string]string{
+		"/proc/sys/net/core/somaxconn":           "128",
+		"/proc/sys/net/ipv4/ip_local_port_range": "40000 40099",
+	} {
+		if err := os.WriteFile(path, []byte(value), 0); err != nil {
+			skip(t, "%v", err)
+		}
+	}
+	d := newDaemon(t, fmt.Sprintf("workers 1\nauth none\ninternal 127.0.0.1\nbacklog 1000\nmaxconn 500\nsocks -p%d\n", port(t)))
+	_, checked, code := command(t, daemonBin, "check", "-c", d.config)
+	if code != 0 {
+		t.Errorf("check ends with %d", code)
+	}
+	d.launch()
+	d.await()
+	for _, want := range []string{
+		"a backlog of 1000 is cut to 128 by the kernel: set `sysctl net.core.somaxconn=1000`",
+		"a maxconn of 500 in all exceeds the 100 local ports there are for connections to one server address and port, by 400",
+	} {
+		for name, text := range map[string]string{"check": checked, "the daemon": d.out.String(), "status": strings.Join(d.status().Warnings, "\n")} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s does not say %q:\n%s", name, want, text)
+			}
+		}
+	}
+	if s := d.status(); s.Services[0].Backlog != 128 || s.Limits.LocalPorts != 100 {
+		t.Errorf("status: %+v", s)
+	}
+}
