@@ -48,7 +48,7 @@ func TestClassOf(t *testing.T) {
 }
 
 func TestQueueAgainstSlice(t *testing.T) {
-	for seed := range uint64(10) {
+	for seed := range uint64(5) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		var pool chunkPool
 		var q queue
@@ -83,7 +83,7 @@ func TestQueueAgainstSlice(t *testing.T) {
 }
 
 func TestBufferAgainstSlice(t *testing.T) {
-	for seed := range uint64(10) {
+	for seed := range uint64(5) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		l := &Loop{}
 		var b Buffer

@@ -36,7 +36,7 @@ func TestFlowUnlimited(t *testing.T) {
 	eachKind(t, func(t *testing.T, pair func(*testing.T) (int, int), p *Policy) {
 		l := newTestLoop(t, bigPipes)
 		x := newRelayed(l, p, pair)
-		up, down := patterned(1, 3<<20), patterned(2, 2<<20)
+		up, down := patterned(1, 1<<20), patterned(2, 700_000)
 		var gotUp, gotDown []byte
 		var sentUp, sentDown int
 		var endUp, endDown bool
@@ -261,14 +261,17 @@ func TestFlowWithoutPipes(t *testing.T) {
 func fillPipe(l *testLoop, x *relayed) []byte {
 	var all []byte
 	for i := 0; x.up.inPipe == 0; i++ {
-		if i == 1000 {
+		if i == 5000 {
 			l.t.Fatal("the pipe does not fill")
 		}
 		p := make([]byte, 64<<10)
 		pattern(p, 7, len(all))
 		n := peerWrite(l.t, x.client, p)
 		all = append(all, p[:n]...)
-		l.settle()
+		l.turn()
+		if x.up.inPipe > 0 {
+			l.settle()
+		}
 	}
 	if !x.srv.Blocked() || x.srv.Pending() != 0 {
 		l.t.Fatalf("blocked %v, pending %d", x.srv.Blocked(), x.srv.Pending())
@@ -288,7 +291,6 @@ func TestFullPipeGoesOn(t *testing.T) {
 	l := newTestLoop(t, bigPipes)
 	x, all := blockedRelay(l)
 	must(t, unix.Shutdown(x.client, unix.SHUT_WR))
-	l.settle()
 	// Output of the handler that comes while the pipe is full goes after it.
 	x.srv.Write([]byte("tail"))
 	if x.srv.Pending() != 4 {
@@ -459,6 +461,7 @@ func TestFlowIntoConnecting(t *testing.T) {
 			}
 			l.StartFlow(&f, &src, &dst, Unlimited, &p.policy, newMeter())
 			peerWrite(t, client, []byte("early"))
+			arrives(t, a)
 			src.event(unix.EPOLLIN)
 			if !dst.Blocked() {
 				t.Error("a flow into a connection that is not there is not blocked")
@@ -468,7 +471,12 @@ func TestFlowIntoConnecting(t *testing.T) {
 			l.settle()
 			fd, _, err := unix.Accept4(ln, unix.SOCK_NONBLOCK)
 			must(t, err)
-			if got, _ := readInto(t, fd, nil, 100, false); string(got) != "early late" {
+			var got []byte
+			l.until("both pieces", func() bool {
+				got, _ = readInto(t, fd, got, 100, false)
+				return len(got) >= 10
+			})
+			if string(got) != "early late" {
 				t.Errorf("got %q", got)
 			}
 			unix.Close(fd)
@@ -522,7 +530,7 @@ func TestFlowToUnixTarget(t *testing.T) {
 }
 
 // One stream at full speed among many slow conversations: a message of these
-// is through after a few turns.
+// is through after a few turns, and none of these is long.
 func TestFairness(t *testing.T) {
 	slow := 500
 	if raceEnabled || testing.Short() {
@@ -545,6 +553,8 @@ func TestFairness(t *testing.T) {
 				peerWrite(t, fast.client, stream)
 				peerRead(fast.server, 4<<20)
 			}
+			// An event and a place in the run list in one turn.
+			most := uint64(2 * readsPerTurn * DefaultBufferSize)
 			buf := make([]byte, 16)
 			for round := range 20 {
 				for _, x := range others {
@@ -552,11 +562,15 @@ func TestFairness(t *testing.T) {
 				}
 				waiting := len(others)
 				for turns := 1; waiting > 0; turns++ {
-					if turns > 8 {
+					if turns > 25 {
 						t.Fatalf("round %d: %d of %d messages not through after %d turns", round, waiting, slow, turns)
 					}
 					pumpFast()
+					before := fast.up.Moved()
 					l.turn()
+					if moved := fast.up.Moved() - before; moved > most {
+						t.Fatalf("%d bytes of the fast stream in one turn", moved)
+					}
 					waiting = 0
 					for _, x := range others {
 						if round >= arrived(x, buf) {

@@ -88,17 +88,31 @@ func (l *testLoop) until(what string, cond func() bool) {
 	}
 }
 
-// settle turns the loop until nothing happens any more.
+// settle turns the loop until a turn has waited in vain: what the kernel does
+// in its own time has arrived by then.
 func (l *testLoop) settle() {
-	for quiet := 0; quiet < 3; {
-		l.Post(func() {})
-		before := l.stats.Events
+	for {
+		before, start := l.stats.Events, time.Now()
 		l.turn()
-		if l.stats.Events == before+1 && l.run.empty() {
-			quiet++
-		} else {
-			quiet = 0
+		if l.stats.Events == before && l.run.empty() && time.Since(start) > 5*time.Millisecond {
+			return
 		}
+	}
+}
+
+// arrives waits until fd has something to read.
+func arrives(t *testing.T, fd int) {
+	t.Helper()
+	for {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, int(limit.Milliseconds()))
+		if err == unix.EINTR {
+			continue
+		}
+		if n != 1 {
+			t.Fatalf("nothing arrives: %v", err)
+		}
+		return
 	}
 }
 
