@@ -22,7 +22,7 @@ import (
 // proxy is a worker running in the test process, with the test as its
 // supervisor.
 type proxy struct {
-	t     *testing.T
+	t     testing.TB
 	conn  *ipc.Conn
 	shm   *ipc.Shm
 	done  chan int
@@ -33,7 +33,7 @@ type proxy struct {
 
 // startProxy runs a worker with a configuration in which each "PORT" stands
 // for a free port.
-func startProxy(t *testing.T, text string) *proxy {
+func startProxy(t testing.TB, text string) *proxy {
 	t.Helper()
 	checkLeaks(t)
 	for strings.Contains(text, "PORT") {
@@ -66,7 +66,7 @@ func startProxy(t *testing.T, text string) *proxy {
 	return p
 }
 
-func freePort(t *testing.T) int {
+func freePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -219,7 +219,7 @@ var leakChecked sync.Map
 
 // checkLeaks has the end of the test wait until descriptors and goroutines are
 // back at the level of now. The first call in a test counts.
-func checkLeaks(t *testing.T) {
+func checkLeaks(t testing.TB) {
 	if _, again := leakChecked.LoadOrStore(t, true); again {
 		return
 	}
@@ -271,7 +271,7 @@ func (p *proxy) dial(i int) *net.TCPConn {
 }
 
 // serve runs f for each connection to a listener and returns its address.
-func serve(t *testing.T, f func(c *net.TCPConn)) (host, port string) {
+func serve(t testing.TB, f func(c *net.TCPConn)) (host, port string) {
 	t.Helper()
 	checkLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -301,7 +301,7 @@ func echo(c *net.TCPConn) {
 	_ = c.CloseWrite()
 }
 
-func readN(t *testing.T, r io.Reader, n int) string {
+func readN(t testing.TB, r io.Reader, n int) string {
 	t.Helper()
 	b := make([]byte, n)
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -310,14 +310,14 @@ func readN(t *testing.T, r io.Reader, n int) string {
 	return string(b)
 }
 
-func write(t *testing.T, w io.Writer, s string) {
+func write(t testing.TB, w io.Writer, s string) {
 	t.Helper()
 	if _, err := io.WriteString(w, s); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func readAll(t *testing.T, r io.Reader) string {
+func readAll(t testing.TB, r io.Reader) string {
 	t.Helper()
 	b, err := io.ReadAll(r)
 	if err != nil {

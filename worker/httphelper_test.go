@@ -98,7 +98,7 @@ func ok(body string) string {
 
 // client is a raw connection to the proxy.
 type client struct {
-	t *testing.T
+	t testing.TB
 	*net.TCPConn
 	r *bufio.Reader
 }
