@@ -235,6 +235,37 @@ func TestFlowSwitches(t *testing.T) {
 	x.free()
 }
 
+// More than Streak small splices in a row switch back, and a large one starts
+// the count anew, whatever Streak is.
+func TestSpliceStreak(t *testing.T) {
+	for _, streak := range []uint8{1, 2, 254, 255} {
+		p := Policy{Splice: true, Min: 16 << 10, Streak: streak, Small: 4096}
+		f := Flow{policy: &p, left: Unlimited, splicing: true}
+		for range int(streak) {
+			f.observeSplice(1)
+		}
+		f.observeSplice(4096)
+		for i := range int(streak) + 1 {
+			if !f.splicing {
+				t.Fatalf("streak %d: switched back after %d", streak, i)
+			}
+			f.observeSplice(4095)
+		}
+		if f.splicing {
+			t.Errorf("streak %d: not switched back", streak)
+		}
+		for i := range int(streak) {
+			if f.splicing {
+				t.Fatalf("streak %d: switched to splicing after %d", streak, i)
+			}
+			f.observe(16 << 10)
+		}
+		if !f.splicing {
+			t.Errorf("streak %d: not switched to splicing", streak)
+		}
+	}
+}
+
 // Without a pipe a flow copies.
 func TestFlowWithoutPipes(t *testing.T) {
 	l := newTestLoop(t, Options{MaxPipes: 0})

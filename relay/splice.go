@@ -112,9 +112,10 @@ func (f *Flow) observeSplice(n int) {
 		f.streak = 0
 		return
 	}
-	f.streak++
-	if f.streak > f.policy.Streak {
-		f.splicing = false
-		f.streak = 0
+	if f.streak < f.policy.Streak {
+		f.streak++
+		return
 	}
+	f.splicing = false
+	f.streak = 0
 }
