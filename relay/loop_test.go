@@ -173,3 +173,37 @@ func TestBufferSizeIsBounded(t *testing.T) {
 		t.Errorf("a buffer of %d bytes", len(l.buf))
 	}
 }
+
+// timerFunc is a TimerHandler.
+type timerFunc func()
+
+func (f timerFunc) OnTimer(*Timer) { f() }
+
+// A connection that always has work holds up neither timers nor posted calls
+// nor the events of others.
+func TestBusyRunList(t *testing.T) {
+	l := newTestLoop(t, Options{})
+	l.StopTimer(&l.beat)
+	peer, fd := tcpPair(t)
+	peer2, fd2 := tcpPair(t)
+	closeOnCleanup(t, peer, peer2)
+	var busy, other Conn
+	h := recorder{t: t}
+	h.onSent = func(c *Conn) { c.NotifySent() }
+	l.open(&busy, fd, &h)
+	busy.NotifySent()
+	h2 := recorder{t: t}
+	l.open(&other, fd2, &h2)
+	other.StartRead()
+	peerWrite(t, peer2, []byte("x"))
+	timed, posted := false, false
+	var timer Timer
+	l.SetTimer(&timer, 50, timerFunc(func() { timed = true }))
+	l.Post(func() { posted = true })
+	l.until("timer, call and event", func() bool { return timed && posted && len(h2.data) == 1 })
+	if l.run.length != 1 || h.sents < 3 {
+		t.Errorf("%d in the run list after %d turns", l.run.length, h.sents)
+	}
+	busy.Close()
+	other.Close()
+}
