@@ -102,6 +102,7 @@ func TestLoadAgainstOrigin(t *testing.T) {
 	for _, name := range []string{
 		"relay-ka-1k-8", "relay-ka-1k-8@500", "relay-ka-1k-8@50", "relay-ka-1m-2", "relay-close-1k-8",
 		"relay-ka-2k-50k-4", "http-ka-1k-4", "relay-stream2", "relay-stream2-down", "http-stream1", "relay-idle-50",
+		"relay-mix-30", "http-mix-30@300",
 	} {
 		t.Run(name, func(t *testing.T) {
 			res := measureLoad(t, ctx, name, addr)

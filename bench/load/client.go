@@ -263,7 +263,11 @@ func (c *client) resume() error {
 	if c.kind == scenario.Idle {
 		return nil
 	}
-	for n := c.idle.len(); n > 0; n-- {
+	n := c.idle.len()
+	if active := c.cfg.Scenario.Active; active > 0 {
+		n = min(n, active)
+	}
+	for ; n > 0; n-- {
 		c.start(c.idle.pop(), c.due, c.due)
 	}
 	return nil
@@ -309,6 +313,11 @@ func (c *client) available(k *conn, now int64) {
 	case !c.running || c.gap > 0 || c.kind == scenario.Idle:
 		k.state = stIdle
 		c.idle.push(k)
+	case c.cfg.Scenario.Active > 0:
+		// The one that has waited longest goes on, so that all take turns.
+		k.state = stIdle
+		c.idle.push(k)
+		c.start(c.idle.pop(), now, now)
 	default:
 		c.start(k, now, now)
 	}

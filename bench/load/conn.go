@@ -41,6 +41,7 @@ type conn struct {
 	out     []byte
 	off     int64 // bytes of the body moved
 	left    int64 // bytes of the body to come or to send
+	length  int64 // bytes of the answer's body, as asked for
 	begun   int64
 	active  int64
 	retryAt int64
@@ -114,7 +115,8 @@ func (c *client) isOpen(k *conn) {
 // request puts the request on its way; what the socket does not take at once
 // follows when serve is called.
 func (c *client) request(k *conn) {
-	k.state, k.out = stHead, c.wire.request
+	k.state = stHead
+	k.out, k.length = c.wire.next()
 	k.off, k.left = 0, 0
 	if c.kind == scenario.Stream && !c.cfg.Scenario.Down {
 		k.left = endless
@@ -250,7 +252,7 @@ func (c *client) ended(k *conn) {
 	case k.state == stEOF:
 		c.close(k)
 		c.done(k, c.clock())
-	case k.state == stIdle && c.kind == scenario.KeepAlive:
+	case k.state == stIdle && c.cfg.Scenario.KeepsOpen():
 		// It stays in the queue of idle ones and is opened again when used.
 		c.rec.reopened++
 		c.close(k)
@@ -358,7 +360,7 @@ func (c *client) takeAnswer(k *conn, head, rest []byte) string {
 		return errAnswer
 	case a.status != 200:
 		return errStatus
-	case a.length != c.wire.length:
+	case a.length != k.length:
 		return errLength
 	}
 	k.last = a.close

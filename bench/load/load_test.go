@@ -69,7 +69,7 @@ func TestTakeInPieces(t *testing.T) {
 	c := newTestClient(t, "relay-ka-10")
 	text := append([]byte("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"), c.pattern.Data[:10]...)
 	for cut := 1; cut < len(text); cut++ {
-		k := &conn{fd: -1, state: stHead, isOpen: true, want: true}
+		k := &conn{fd: -1, state: stHead, isOpen: true, want: true, length: c.cfg.Scenario.Size}
 		c.busy, c.idle = 1, newFifo(1)
 		total := c.total
 		for _, p := range [][]byte{text[:cut], text[cut:]} {
@@ -104,7 +104,7 @@ func TestTakeErrors(t *testing.T) {
 		{stSocksHello, "\x05\xff", errProxy},
 		{stSocksReply, "\x05\x01\x00\x01\x00\x00\x00\x00\x00\x00", errProxy},
 	} {
-		k := &conn{fd: -1, state: tt.state, want: true}
+		k := &conn{fd: -1, state: tt.state, want: true, length: c.cfg.Scenario.Size}
 		if got := c.take(k, []byte(tt.text)); got != tt.want {
 			t.Errorf("state %d, %.60q: error %q, want %q", tt.state, tt.text, got, tt.want)
 		}
@@ -113,7 +113,7 @@ func TestTakeErrors(t *testing.T) {
 
 func TestWire(t *testing.T) {
 	c := newTestClient(t, "http-ka-2k-50k-7")
-	request := string(c.wire.request)
+	request := string(c.wire.ask[0].request)
 	head, body, _ := strings.Cut(request, "\r\n\r\n")
 	if !strings.HasPrefix(head, "POST http://10.0.2.2:8000/51200 HTTP/1.1\r\n") || !strings.Contains(head, "Content-Length: 2048") {
 		t.Errorf("request is %q", head)

@@ -21,7 +21,7 @@ import (
 const (
 	readSize   = 64 << 10 // the shared read buffer
 	smallBody  = 64 << 10 // bodies up to this size are sent with their head
-	maxCached  = 64       // number of answers kept
+	maxCached  = 2048     // number of answers kept, more than a mix has
 	turnBytes  = 4 << 20  // bytes a connection moves before others get a turn
 	backlog    = 4096
 	controlFD  = 0

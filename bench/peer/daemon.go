@@ -13,6 +13,7 @@ import (
 var daemon = &Peer{
 	Name:    "3proxyd",
 	Modes:   scenario.Modes,
+	Group:   Splice,
 	Binary:  "3proxyd",
 	Version: []string{"version"},
 	Configure: func(e Env) ([]string, error) {

@@ -11,6 +11,7 @@ import (
 var dante = &Peer{
 	Name:     "dante",
 	Modes:    []scenario.Mode{scenario.Socks},
+	Group:    Copy,
 	Binary:   "danted",
 	Packages: []string{"dante-server"},
 	Version:  []string{"-v"},

@@ -6,17 +6,20 @@ import (
 	"3proxyd/bench/scenario"
 )
 
-// haproxy copies by default; haproxySplice is told to splice both ways, which
-// is what makes 2.6 do it ("option splice-auto" made no splice call).
+// haproxy copies by default; haproxy-splice is told to splice both ways, which is
+// what makes 2.6 do it, and haproxy-splice-auto to splice where it thinks that it
+// pays, which 2.6 never did here.
 var (
-	haproxy       = newHaproxy("haproxy", "")
-	haproxySplice = newHaproxy("haproxy-splice", "    option splice-request\n    option splice-response\n")
+	haproxy       = newHaproxy("haproxy", Copy, "")
+	haproxySplice = newHaproxy("haproxy-splice", Splice, "    option splice-request\n    option splice-response\n")
+	haproxyAuto   = newHaproxy("haproxy-splice-auto", Splice, "    option splice-auto\n")
 )
 
-func newHaproxy(name, options string) *Peer {
+func newHaproxy(name string, group Group, options string) *Peer {
 	return &Peer{
 		Name:     name,
 		Modes:    []scenario.Mode{scenario.Relay, scenario.HTTP},
+		Group:    group,
 		Binary:   "haproxy",
 		Packages: []string{"haproxy"},
 		Version:  []string{"-v"},

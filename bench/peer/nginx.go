@@ -13,6 +13,7 @@ import (
 var nginx = &Peer{
 	Name:     "nginx",
 	Modes:    []scenario.Mode{scenario.Relay, scenario.HTTP},
+	Group:    Copy,
 	Binary:   "nginx",
 	Packages: []string{"nginx", "libnginx-mod-stream"},
 	Version:  []string{"-v"},

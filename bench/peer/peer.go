@@ -10,8 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
-	"time"
 
 	"3proxyd/bench/scenario"
 )
@@ -22,6 +22,8 @@ type Peer struct {
 	// 3proxyd with a binary or options of its own.
 	Name  string
 	Modes []scenario.Mode
+	// Group is how it moves bulk data as configured here.
+	Group Group
 	// Binary is looked up in the path and the sbin directories; "" means that
 	// there is no process at all.
 	Binary string
@@ -29,10 +31,23 @@ type Peer struct {
 	Packages []string
 	// Version are the arguments that make it print its version.
 	Version []string
+	// VersionIn finds the version in what Version printed or, without Version,
+	// in the binary itself. Without VersionIn the first line printed is taken.
+	VersionIn *regexp.Regexp
 	// Configure writes the configuration and returns the arguments that run
 	// the proxy in the foreground.
 	Configure func(Env) ([]string, error)
 }
+
+// Group tells proxies apart by how they move bulk data.
+type Group string
+
+// The groups.
+const (
+	None   Group = ""       // no process touches the data
+	Copy   Group = "copy"   // through user space
+	Splice Group = "splice" // by splice(2), at least where the proxy thinks it pays
+)
 
 // Env is what a configuration is made from.
 type Env struct {
@@ -43,7 +58,9 @@ type Env struct {
 	Listen netip.Addr
 	Out    netip.Addr
 	Origin netip.AddrPort
-	CPUs   []int
+	// OriginTLS is where the origin speaks TLS.
+	OriginTLS netip.AddrPort
+	CPUs      []int
 	// Files is the limit of open files the proxy starts with.
 	Files int
 	// Options are words from the command line for the peer's services, Lines
@@ -59,12 +76,18 @@ func Port(m scenario.Mode) uint16 {
 		return 1080
 	case scenario.HTTP, scenario.Connect:
 		return 3128
+	case scenario.Term:
+		return 9443
+	case scenario.Init:
+		return 9080
 	}
 	return 9000
 }
 
 // All lists the peers.
-var All = []*Peer{daemon, nginx, haproxy, haproxySplice, dante, squid, tinyproxy, direct}
+var All = []*Peer{
+	daemon, nginx, haproxy, haproxySplice, haproxyAuto, dante, squid, tinyproxy, stunnel, envoy, threeProxy, threeProxySplice, direct,
+}
 
 // Find returns the peer of a label: NAME or NAME-ANYTHING.
 func Find(label string) (*Peer, error) {
@@ -112,24 +135,6 @@ func (p *Peer) Lookup() (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%s is not installed", p.Binary)
-}
-
-// maxVersion bounds the text kept of a version in bytes.
-const maxVersion = 80
-
-// VersionOf asks the binary at path for its version; "" if it does not say.
-func (p *Peer) VersionOf(path string) string {
-	if len(p.Version) == 0 {
-		return ""
-	}
-	cmd := exec.Command(path, p.Version...)
-	cmd.WaitDelay = time.Second
-	timer := time.AfterFunc(5*time.Second, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
-	// Some print it and exit with an error.
-	out, _ := cmd.CombinedOutput()
-	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	return line[:min(len(line), maxVersion)]
 }
 
 // write puts a configuration file into the directory and returns its path.

@@ -10,7 +10,8 @@ import (
 func TestFind(t *testing.T) {
 	for label, want := range map[string]string{
 		"3proxyd": "3proxyd", "3proxyd-old": "3proxyd", "haproxy": "haproxy",
-		"haproxy-splice": "haproxy-splice", "haproxy-x": "haproxy", "direct": "direct",
+		"haproxy-splice": "haproxy-splice", "haproxy-splice-auto": "haproxy-splice-auto",
+		"3proxy": "3proxy", "3proxy-devel": "3proxy", "3proxy-splice-x": "3proxy-splice", "haproxy-x": "haproxy", "direct": "direct",
 	} {
 		if p, err := Find(label); err != nil || p.Name != want {
 			t.Errorf("Find(%q) = %v, %v; want %s", label, p, err, want)

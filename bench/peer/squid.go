@@ -10,6 +10,7 @@ import (
 var squid = &Peer{
 	Name:     "squid",
 	Modes:    []scenario.Mode{scenario.HTTP, scenario.Connect},
+	Group:    Copy,
 	Binary:   "squid",
 	Packages: []string{"squid"},
 	Version:  []string{"-v"},

@@ -10,6 +10,7 @@ import (
 var tinyproxy = &Peer{
 	Name:     "tinyproxy",
 	Modes:    []scenario.Mode{scenario.HTTP, scenario.Connect},
+	Group:    Copy,
 	Binary:   "tinyproxy",
 	Packages: []string{"tinyproxy-bin"},
 	Version:  []string{"-v"},

@@ -3,19 +3,24 @@
 //
 // The grammar is MODE-LOAD[@RATE]:
 //
-//	MODE  relay | connect | socks | http
+//	MODE  relay | connect | socks | http | term | init
 //	LOAD  ka-[POST-]SIZE[-CONNS]    kept-alive connections, answers of SIZE
 //	      close-SIZE[-CONNS]        a new connection for every request
 //	      streamN[-up|-down]        N endless streams (up if not said)
 //	      idle-CONNS                open connections without traffic
+//	      mix[-CONNS][-RATEk]       kept-alive connections, answers of a web
+//	                                site's sizes (MixSizes); RATEk is RATE
+//	                                thousand requests a second
 //	RATE  requests a second, due at even distances (open loop)
 //
 // SIZE and POST are bytes, with k (1024) or m (1024*1024). CONNS is 64 if not
-// given, 16 for answers of 1 MB or more.
+// given, 16 for answers of 1 MB or more, and for a mix MixConns, or as many as
+// the descriptors allow.
 package scenario
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -29,10 +34,16 @@ const (
 	Connect Mode = "connect" // HTTP CONNECT
 	Socks   Mode = "socks"   // SOCKS 5 CONNECT
 	HTTP    Mode = "http"    // HTTP requests with an absolute URI
+	Term    Mode = "term"    // the client speaks TLS, the origin does not
+	Init    Mode = "init"    // the origin speaks TLS, the client does not
 )
 
-// Modes lists all modes in the order of reports.
-var Modes = []Mode{Relay, Connect, Socks, HTTP}
+// Modes lists the modes in the order of reports; TLSModes those that have their
+// names, but no load generator that speaks them.
+var (
+	Modes    = []Mode{Relay, Connect, Socks, HTTP}
+	TLSModes = []Mode{Term, Init}
+)
 
 // Kind is the form of the load.
 type Kind string
@@ -43,6 +54,7 @@ const (
 	Close     Kind = "close"
 	Stream    Kind = "stream"
 	Idle      Kind = "idle"
+	Mix       Kind = "mix"
 )
 
 // Scenario is one load. The zero value is not valid: use Parse.
@@ -58,6 +70,11 @@ type Scenario struct {
 	Down bool `json:"down"`
 	// Rate is in requests a second; 0 is a closed loop.
 	Rate int `json:"rate"`
+	// Active is how many requests of a closed loop are under way at a time; 0
+	// means one on each connection.
+	Active int `json:"active"`
+	// AsMany tells that Conns may be fewer where descriptors are short.
+	AsMany bool `json:"as_many"`
 }
 
 // Limits of what Parse accepts.
@@ -68,26 +85,55 @@ const (
 	MaxRate  = 1_000_000
 )
 
+// MixConns is the number of connections of a mix if it is not given.
+const MixConns = 20_000
+
 // Requests tells whether the load consists of requests, which have latencies.
-func (s Scenario) Requests() bool { return s.Kind == KeepAlive || s.Kind == Close }
+func (s Scenario) Requests() bool {
+	return s.Kind == KeepAlive || s.Kind == Close || s.Kind == Mix
+}
+
+// KeepsOpen tells whether requests are made on connections that stay open.
+func (s Scenario) KeepsOpen() bool { return s.Kind == KeepAlive || s.Kind == Mix }
+
+// TLS tells whether the load needs TLS, which no load generator speaks.
+func (s Scenario) TLS() bool { return slices.Contains(TLSModes, s.Mode) }
+
+// filesPerConn are the descriptors that a proxy needs for a connection: two
+// sockets, and a pipe's two ends where it splices.
+const filesPerConn = 4
+
+// Fit returns s with no more connections than a process can serve with the
+// given number of descriptors, where the name does not say how many, and with
+// no more active ones than that.
+func (s Scenario) Fit(files int) Scenario {
+	if s.AsMany {
+		s.Conns = max(min(s.Conns, (files-500)/filesPerConn), 1)
+	}
+	s.Active = min(s.Active, s.Conns)
+	return s
+}
 
 // Parse reads a scenario's name.
 func Parse(name string) (Scenario, error) {
 	s := Scenario{Name: name}
 	load, rate, open := strings.Cut(name, "@")
-	if open {
-		n, err := number(rate, MaxRate)
-		if err != nil {
-			return s, fmt.Errorf("scenario %q: rate: %w", name, err)
-		}
-		s.Rate = n
-	}
 	mode, load, _ := strings.Cut(load, "-")
 	if err := s.setMode(mode); err != nil {
 		return s, fmt.Errorf("scenario %q: %w", name, err)
 	}
 	if err := s.setLoad(load); err != nil {
 		return s, fmt.Errorf("scenario %q: %w", name, err)
+	}
+	if open {
+		if s.Rate > 0 {
+			return s, fmt.Errorf("scenario %q: two rates", name)
+		}
+		n, err := number(rate, MaxRate)
+		if err != nil {
+			return s, fmt.Errorf("scenario %q: rate: %w", name, err)
+		}
+		s.Rate = n
 	}
 	if s.Rate > 0 && !s.Requests() {
 		return s, fmt.Errorf("scenario %q: only requests can have a rate", name)
@@ -96,13 +142,13 @@ func Parse(name string) (Scenario, error) {
 }
 
 func (s *Scenario) setMode(word string) error {
-	for _, m := range Modes {
+	for _, m := range slices.Concat(Modes, TLSModes) {
 		if string(m) == word {
 			s.Mode = m
 			return nil
 		}
 	}
-	return fmt.Errorf("mode %q is not one of relay, connect, socks, http", word)
+	return fmt.Errorf("mode %q is not one of relay, connect, socks, http, term, init", word)
 }
 
 func (s *Scenario) setLoad(load string) error {
@@ -117,11 +163,14 @@ func (s *Scenario) setLoad(load string) error {
 	case first == "idle" && len(words) == 2:
 		s.Kind = Idle
 		return s.setConns(words[1])
+	case first == "mix":
+		s.Kind = Mix
+		return s.setMix(words[1:])
 	case strings.HasPrefix(first, "stream"):
 		s.Kind = Stream
 		return s.setStream(strings.TrimPrefix(first, "stream"), words[1:])
 	}
-	return fmt.Errorf("load %q is not one of ka-SIZE, close-SIZE, streamN, idle-CONNS", load)
+	return fmt.Errorf("load %q is not one of ka-SIZE, close-SIZE, streamN, idle-CONNS, mix", load)
 }
 
 // setRequests reads [POST-]SIZE[-CONNS]. A size has a unit when a plain number
@@ -161,6 +210,31 @@ func defaultConns(size int64) int {
 		return 16
 	}
 	return 64
+}
+
+// setMix reads [CONNS][-RATEk].
+func (s *Scenario) setMix(words []string) error {
+	if len(words) > 0 && isPlain(words[0]) {
+		if err := s.setConns(words[0]); err != nil {
+			return err
+		}
+		words = words[1:]
+	} else {
+		s.Conns, s.AsMany = MixConns, true
+	}
+	if len(words) == 0 {
+		return nil
+	}
+	thousands, ok := strings.CutSuffix(words[0], "k")
+	if !ok || len(words) > 1 {
+		return fmt.Errorf("expected mix[-CONNS][-RATEk]")
+	}
+	n, err := number(thousands, MaxRate/1000)
+	if err != nil {
+		return fmt.Errorf("rate: %w", err)
+	}
+	s.Rate = n * 1000
+	return nil
 }
 
 func (s *Scenario) setStream(count string, words []string) error {

@@ -1,6 +1,9 @@
 package scenario
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestParse(t *testing.T) {
 	tests := []struct {
@@ -16,6 +19,12 @@ func TestParse(t *testing.T) {
 		{"relay-close-1k-8", Scenario{Mode: Relay, Kind: Close, Conns: 8, Size: 1024}},
 		{"relay-stream1", Scenario{Mode: Relay, Kind: Stream, Conns: 1}},
 		{"relay-stream16-down", Scenario{Mode: Relay, Kind: Stream, Conns: 16, Down: true}},
+		{"relay-mix", Scenario{Mode: Relay, Kind: Mix, Conns: MixConns, AsMany: true}},
+		{"http-mix-3k", Scenario{Mode: HTTP, Kind: Mix, Conns: MixConns, AsMany: true, Rate: 3000}},
+		{"socks-mix-500", Scenario{Mode: Socks, Kind: Mix, Conns: 500}},
+		{"socks-mix-500-2k", Scenario{Mode: Socks, Kind: Mix, Conns: 500, Rate: 2000}},
+		{"socks-mix-500@20", Scenario{Mode: Socks, Kind: Mix, Conns: 500, Rate: 20}},
+		{"term-ka-1k", Scenario{Mode: Term, Kind: KeepAlive, Conns: 64, Size: 1024}},
 		{"connect-idle-5000", Scenario{Mode: Connect, Kind: Idle, Conns: 5000}},
 	}
 	for _, tt := range tests {
@@ -33,10 +42,40 @@ func TestParseErrors(t *testing.T) {
 		"relay-ka-1k-2k-3k", "relay-ka-1k-0", "relay-close-1k-2k-3", "relay-stream", "relay-stream0",
 		"relay-stream1-left", "relay-idle", "relay-idle-10@5", "relay-ka-1k@", "relay-ka-1k@0",
 		"relay-ka-+1k", "relay-ka-99999999m", "relay-stream1@10",
+		"relay-mix-", "relay-mix-0", "relay-mix-3k-500", "relay-mix-3k@5", "relay-mix-k", "relay-mix-5-5", "relay-mixed",
 	} {
 		if s, err := Parse(name); err == nil {
 			t.Errorf("Parse(%q) = %+v, want an error", name, s)
 		}
+	}
+}
+
+func TestFit(t *testing.T) {
+	mix, _ := Parse("relay-mix")
+	mix.Active = 8000
+	if got := mix.Fit(20_500); got.Conns != 5000 || got.Active != 5000 {
+		t.Errorf("Fit = %+v, want 5000 connections", got)
+	}
+	if got := mix.Fit(1 << 20); got.Conns != MixConns || got.Active != 8000 {
+		t.Errorf("Fit = %+v, want all connections", got)
+	}
+	fixed, _ := Parse("relay-mix-20000")
+	if got := fixed.Fit(100); got.Conns != 20000 {
+		t.Errorf("Fit = %+v, want what the name says", got)
+	}
+}
+
+func TestMixSizes(t *testing.T) {
+	sizes := MixSizes()
+	if !slices.Equal(sizes, MixSizes()) {
+		t.Error("the sizes differ from call to call")
+	}
+	slices.Sort(sizes)
+	if m := sizes[len(sizes)/2]; m < 12000 || m > 12600 {
+		t.Errorf("median %d, want 12 KB", m)
+	}
+	if sizes[0] < 256 || sizes[len(sizes)-1] != 8<<20 {
+		t.Errorf("sizes from %d to %d, want 256 to 8 MB", sizes[0], sizes[len(sizes)-1])
 	}
 }
 
@@ -52,6 +91,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("relay-ka-2k-50k-2000@100")
 	f.Add("http-stream16-down")
 	f.Add("socks-idle-1")
+	f.Add("socks-mix-100-3k")
 	f.Fuzz(func(t *testing.T, name string) {
 		s, err := Parse(name)
 		if err != nil {
