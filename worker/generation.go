@@ -129,8 +129,6 @@ func (w *Worker) commit(g *generation) {
 	}
 	g.listeners = nil
 	w.matchListeners()
-	// Idle connections were opened under the settings of the generation before.
-	w.pool.evict(poolMax)
 }
 
 // readLimit takes over a limit of descriptors that the supervisor has raised

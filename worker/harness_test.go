@@ -29,6 +29,8 @@ type proxy struct {
 	addrs []string // of the services, in order
 	cfg   *config.Config
 	gen   uint64
+	// drained says that the worker has been told to end.
+	drained bool
 }
 
 // startProxy runs a worker with a configuration in which each "PORT" stands
@@ -176,13 +178,22 @@ func logPaths(cfg *config.Config) []string {
 	return paths
 }
 
-// stop drains the worker and checks that nothing is left behind.
-func (p *proxy) stop() {
-	if err := p.conn.Send(ipc.MsgDrain, 9, ipc.Drain{TimeoutMS: 0}); err != nil {
+// drain has the worker stop accepting and end within a time in milliseconds.
+func (p *proxy) drain(timeoutMS int64) {
+	p.t.Helper()
+	p.drained = true
+	if err := p.conn.Send(ipc.MsgDrain, 9, ipc.Drain{TimeoutMS: timeoutMS}); err != nil {
 		p.t.Error(err)
 	}
 	if m, err := p.conn.Recv(); err != nil || m.Type != ipc.MsgDraining {
 		p.t.Errorf("answer to a drain: %v %v", m, err)
+	}
+}
+
+// stop drains the worker and checks that nothing is left behind.
+func (p *proxy) stop() {
+	if !p.drained {
+		p.drain(0)
 	}
 	select {
 	case code := <-p.done:

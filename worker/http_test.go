@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -325,34 +326,98 @@ func TestSurplusFromOrigin(t *testing.T) {
 	}
 }
 
-func TestPoolTimesOutAndIsBounded(t *testing.T) {
-	gone := make(chan struct{}, 1)
+// After a reload new clients get connections opened under the new settings;
+// those that were there keep theirs.
+func TestPoolAfterReload(t *testing.T) {
+	o := startOrigin(t, say(ok("hello"), true))
+	p := startProxy(t, proxyConfig)
+	old := p.client(0)
+	old.get(o, "/")
+	old.want("GET", 200, "hello")
+	p.load(p.cfg)
+	for range 3 {
+		c := p.client(0)
+		c.get(o, "/")
+		c.want("GET", 200, "hello")
+		old.get(o, "/")
+		old.want("GET", 200, "hello")
+		c.Close()
+	}
+	if n := o.accepts.Load(); n != 2 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// The idle connections are bounded in number; the oldest go first.
+func TestPoolIsBounded(t *testing.T) {
+	const clients = poolMax + 100
+	release := make(chan struct{})
+	var open atomic.Int64
 	o := startOrigin(t, func(c *net.TCPConn, r *bufio.Reader, _ string, _ int) bool {
+		open.Add(1)
+		<-release
 		_, _ = io.WriteString(c, ok("hello"))
-		_, err := r.Peek(1)
-		if err != nil {
-			gone <- struct{}{}
+		_, _ = r.Peek(1)
+		open.Add(-1)
+		return false
+	})
+	p := startProxy(t, "internal 127.0.0.1\nmaxconn 2000\nproxy -pPORT\n")
+	var list []*client
+	for range clients {
+		c := p.client(0)
+		c.get(o, "/")
+		list = append(list, c)
+	}
+	for deadline := time.Now().Add(20 * time.Second); o.requests() < clients; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d requests", o.requests())
 		}
+	}
+	close(release)
+	for _, c := range list {
+		c.want("GET", 200, "hello")
+		c.Close()
+	}
+	for deadline := time.Now().Add(20 * time.Second); open.Load() != poolMax; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are idle, want %d", open.Load(), poolMax)
+		}
+	}
+	p.drain(20_000)
+	for deadline := time.Now().Add(20 * time.Second); open.Load() != 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are idle in a drain", open.Load())
+		}
+	}
+}
+
+// A drain ends idle clients at once and lets a request finish, which then ends
+// its connection.
+func TestDrainOfHTTP(t *testing.T) {
+	release := make(chan struct{})
+	o := startOrigin(t, func(c *net.TCPConn, _ *bufio.Reader, head string, _ int) bool {
+		if strings.Contains(head, "/wait") {
+			<-release
+		}
+		_, err := io.WriteString(c, ok("hello"))
 		return err == nil
 	})
 	p := startProxy(t, proxyConfig)
-	c := p.client(0)
-	c.get(o, "/")
-	c.want("GET", 200, "hello")
-	// A reload gives up what was opened under the old settings.
-	p.load(p.cfg)
-	select {
-	case <-gone:
-	case <-time.After(10 * time.Second):
-		t.Fatal("connection of the old generation is kept")
+	idle, busy := p.client(0), p.client(0)
+	idle.get(o, "/")
+	idle.want("GET", 200, "hello")
+	busy.get(o, "/wait")
+	for o.requests() < 2 {
+		time.Sleep(time.Millisecond)
 	}
-	c.get(o, "/")
-	c.want("GET", 200, "hello")
-	select {
-	case <-gone:
-	case <-time.After(10 * time.Second):
-		t.Fatal("connection of the old generation is pooled")
+	p.drain(20_000)
+	idle.wantEnd()
+	close(release)
+	if resp := busy.want("GET", 200, "hello"); !resp.Close {
+		t.Error("the end is not announced")
 	}
+	busy.wantEnd()
+	busy.Close()
 }
 
 func TestRequestForms(t *testing.T) {
@@ -515,15 +580,13 @@ func TestNoResetOfAnswer(t *testing.T) {
 // body as a read takes.
 func TestHeadSplitBeforeLargeBody(t *testing.T) {
 	o := startOrigin(t, func(c *net.TCPConn, r *bufio.Reader, head string, n int) bool {
-		body := io.Reader(r)
+		body := io.LimitReader(r, 300<<10)
 		if strings.Contains(head, "chunked") {
 			req, err := http.ReadRequest(bufio.NewReader(io.MultiReader(strings.NewReader(head), r)))
 			if err != nil {
 				return false
 			}
 			body = req.Body
-		} else {
-			body = io.LimitReader(r, 300<<10)
 		}
 		size, _ := io.Copy(io.Discard, body)
 		_, err := io.WriteString(c, ok(fmt.Sprint(size)))

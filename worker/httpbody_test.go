@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -429,45 +430,50 @@ func (u *unevenReader) Read(p []byte) (int, error) {
 // the linger time and a small buffer do not cut it short (R07).
 func TestSlowReaderGetsEverything(t *testing.T) {
 	body := strings.Repeat("0123456789abcdef", 1<<17)
-	for _, kind := range []string{"close", "length", "chunked"} {
-		t.Run(kind, func(t *testing.T) {
-			o := startOrigin(t, func(c *net.TCPConn, _ *bufio.Reader, _ string, _ int) bool {
-				switch kind {
-				case "close":
-					_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\n"+body)
-				case "length":
-					_, _ = io.WriteString(c, ok(body))
-				case "chunked":
-					_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
-				}
-				return false
-			})
-			p := startProxy(t, "internal 127.0.0.1\ntimeouts 1 1 1 1 30 30 2 2 2 1 1\nproxy -ocSO_SNDBUF=32768 -pPORT\n")
-			c := p.client(0)
-			_ = c.SetReadBuffer(32768)
-			c.send("GET http://%s/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", o.addr)
-			b := make([]byte, 60<<10)
-			total, pause := 0, len(body)-150<<10
-			for {
-				n, err := c.r.Read(b)
-				total += n
-				if total > pause {
-					// Longer than the linger time, and again near the end.
-					time.Sleep(1500 * time.Millisecond)
-					pause += 90 << 10
-				}
-				if err == io.EOF {
-					break
-				}
-				if err != nil {
-					t.Fatalf("after %d bytes: %v", total, err)
-				}
+	o := startOrigin(t, func(c *net.TCPConn, _ *bufio.Reader, head string, _ int) bool {
+		switch {
+		case strings.Contains(head, "/close"):
+			_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\n"+body)
+		case strings.Contains(head, "/length"):
+			_, _ = io.WriteString(c, ok(body))
+		case strings.Contains(head, "/chunked"):
+			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
+		}
+		return false
+	})
+	p := startProxy(t, "internal 127.0.0.1\ntimeouts 1 1 1 1 30 30 2 2 2 1 1\nproxy -ocSO_SNDBUF=32768 -pPORT\n")
+	var wg sync.WaitGroup
+	for _, path := range []string{"/close", "/length", "/chunked"} {
+		c := p.client(0)
+		_ = c.SetReadBuffer(32768)
+		c.send("GET http://%s%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", o.addr, path)
+		wg.Go(func() {
+			if n, err := readWithPauses(c.r, len(body)-150<<10); err != nil || n < len(body) {
+				t.Errorf("%s: %d bytes of %d, %v", path, n, len(body), err)
 			}
-			if total < len(body) {
-				t.Errorf("%d bytes of %d", total, len(body))
-			}
-			p.waitOpen(0, 0)
 		})
+	}
+	wg.Wait()
+	p.waitOpen(0, 0)
+}
+
+// readWithPauses reads to the end and stops twice, after pause bytes and a
+// little later, for longer than the linger time of the test.
+func readWithPauses(r io.Reader, pause int) (total int, err error) {
+	b := make([]byte, 60<<10)
+	for {
+		n, err := r.Read(b)
+		total += n
+		if total > pause {
+			time.Sleep(1500 * time.Millisecond)
+			pause += 90 << 10
+		}
+		if err == io.EOF {
+			return total, nil
+		}
+		if err != nil {
+			return total, err
+		}
 	}
 }
 
@@ -486,7 +492,7 @@ func TestBackPressure(t *testing.T) {
 					piece = bytes.Repeat(piece, 64)
 					var total int64
 					for {
-						_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+						_ = c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
 						n, err := c.Write(piece)
 						total += int64(n)
 						if err != nil || total > 200<<20 {

@@ -167,14 +167,6 @@ func (c *client) wantEnd() {
 	}
 }
 
-// wantReset checks that the stream is cut off.
-func (c *client) wantReset() {
-	c.t.Helper()
-	if _, err := io.ReadAll(c.r); err == nil {
-		c.t.Fatal("the stream ended in order")
-	}
-}
-
 const proxyConfig = "internal 127.0.0.1\nproxy -pPORT\n"
 
 // shortTimeouts are two seconds for heads and idle connections and three for

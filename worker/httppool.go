@@ -17,8 +17,8 @@ const (
 )
 
 // originPool keeps idle connections to origin servers. A bucket holds those
-// for one service, user, host and port, so that nobody is served over a
-// connection that was opened for somebody else.
+// for one service (as one configuration has it), user, host and port, so that
+// nobody is served over a connection that was opened for somebody else.
 type originPool struct {
 	w       *Worker
 	buckets map[string]*poolBucket
@@ -52,7 +52,7 @@ func (p *originPool) init(w *Worker) {
 
 // makeKey writes the key of the session's present target into p.key.
 func (p *originPool) makeKey(s *session) {
-	k := append(p.key[:0], s.svc.ID...)
+	k := append(p.key[:0], s.svc.poolKey...)
 	k = append(append(k, 0), s.user...)
 	k = append(append(k, 0), s.host...)
 	if s.host == "" {
@@ -64,7 +64,7 @@ func (p *originPool) makeKey(s *session) {
 // get takes the connection to the target of s that was used last, unless it
 // has been idle for longer than maxIdle milliseconds; nil when there is none.
 func (p *originPool) get(s *session, maxIdle int64) *upstream {
-	if p.count == 0 || !p.inForce(s) {
+	if p.count == 0 {
 		return nil
 	}
 	p.makeKey(s)
@@ -82,13 +82,9 @@ func (p *originPool) get(s *session, maxIdle int64) *upstream {
 	return u
 }
 
-// inForce reports whether the service of s is one of the present generation.
-// Connections opened under other settings are not shared.
-func (p *originPool) inForce(s *session) bool { return p.w.services[s.svc.ID] == s.svc }
-
 // put keeps u for the next request to the target of s.
 func (p *originPool) put(s *session, u *upstream) {
-	if p.w.draining || !p.inForce(s) {
+	if p.w.draining {
 		p.w.freeUpstream(u)
 		return
 	}

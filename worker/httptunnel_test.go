@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -203,10 +204,10 @@ func TestTimeouts(t *testing.T) {
 		return err == nil
 	})
 	p := startProxy(t, "internal 127.0.0.1\n"+shortTimeouts+"proxy -pPORT\n")
-	t.Run("group", func(t *testing.T) {
-		run := func(name string, atLeast, atMost time.Duration, f func(t *testing.T, c *client)) {
+	var wg sync.WaitGroup
+	run := func(name string, atLeast, atMost time.Duration, f func(t *testing.T, c *client)) {
+		wg.Go(func() {
 			t.Run(name, func(t *testing.T) {
-				t.Parallel()
 				c := p.client(0)
 				c.t = t
 				start := time.Now()
@@ -216,63 +217,64 @@ func TestTimeouts(t *testing.T) {
 				}
 				c.Close()
 			})
-		}
-		run("silent client", time.Second, 8*time.Second, func(t *testing.T, c *client) { c.wantEnd() })
-		run("slow head", time.Second, 8*time.Second, func(t *testing.T, c *client) {
-			go func() {
-				for _, b := range []byte("GET http://h.example/ HTTP/1.1\r\nHost: x\r\n\r\n") {
-					if _, err := c.Write([]byte{b}); err != nil {
-						return
-					}
-					time.Sleep(200 * time.Millisecond)
+		})
+	}
+	run("silent client", time.Second, 8*time.Second, func(t *testing.T, c *client) { c.wantEnd() })
+	run("slow head", time.Second, 8*time.Second, func(t *testing.T, c *client) {
+		go func() {
+			for _, b := range []byte("GET http://h.example/ HTTP/1.1\r\nHost: x\r\n\r\n") {
+				if _, err := c.Write([]byte{b}); err != nil {
+					return
 				}
-			}()
-			c.want("GET", 408, "")
-			c.wantEnd()
-		})
-		run("slow second head", 500*time.Millisecond, 8*time.Second, func(t *testing.T, c *client) {
-			c.get(o, "/")
-			c.want("GET", 200, "hello")
-			c.send("GET http:")
-			c.want("GET", 408, "")
-			c.wantEnd()
-		})
-		run("idle", time.Second, 8*time.Second, func(t *testing.T, c *client) {
-			c.get(o, "/")
-			c.want("GET", 200, "hello")
-			c.wantEnd()
-		})
-		run("idle after a blank line", 500*time.Millisecond, 8*time.Second, func(t *testing.T, c *client) {
-			c.get(o, "/")
-			c.want("GET", 200, "hello")
-			c.send("\r\n")
-			c.wantEnd()
-		})
-		run("silent origin", 2*time.Second, 10*time.Second, func(t *testing.T, c *client) {
-			c.get(o, "/silent")
-			c.want("GET", 504, "")
-		})
-		run("origin stops", 2*time.Second, 10*time.Second, func(t *testing.T, c *client) {
-			c.get(o, "/half")
-			if _, _, err := c.tryAnswer("GET"); err == nil {
-				t.Error("half an answer looks whole")
+				time.Sleep(200 * time.Millisecond)
 			}
-		})
-		run("origin stops without length", 2*time.Second, 10*time.Second, func(t *testing.T, c *client) {
-			c.get(o, "/close")
-			if _, _, err := c.tryAnswer("GET"); err == nil {
-				t.Error("half an answer looks whole")
-			}
-		})
-		run("slow origin", 5*time.Second, 20*time.Second, func(t *testing.T, c *client) {
-			c.get(o, "/slow")
-			c.want("GET", 200, "xxxxxxxx")
-		})
-		run("client stops in its body", 2*time.Second, 10*time.Second, func(t *testing.T, c *client) {
-			c.send("POST http://%s/silent HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc", o.addr)
-			c.want("POST", 408, "")
-		})
+		}()
+		c.want("GET", 408, "")
+		c.wantEnd()
 	})
+	run("slow second head", 500*time.Millisecond, 8*time.Second, func(t *testing.T, c *client) {
+		c.get(o, "/")
+		c.want("GET", 200, "hello")
+		c.send("GET http:")
+		c.want("GET", 408, "")
+		c.wantEnd()
+	})
+	run("idle", time.Second, 8*time.Second, func(t *testing.T, c *client) {
+		c.get(o, "/")
+		c.want("GET", 200, "hello")
+		c.wantEnd()
+	})
+	run("idle after a blank line", 500*time.Millisecond, 8*time.Second, func(t *testing.T, c *client) {
+		c.get(o, "/")
+		c.want("GET", 200, "hello")
+		c.send("\r\n")
+		c.wantEnd()
+	})
+	run("silent origin", 2*time.Second, 10*time.Second, func(t *testing.T, c *client) {
+		c.get(o, "/silent")
+		c.want("GET", 504, "")
+	})
+	run("origin stops", 2*time.Second, 10*time.Second, func(t *testing.T, c *client) {
+		c.get(o, "/half")
+		if _, _, err := c.tryAnswer("GET"); err == nil {
+			t.Error("half an answer looks whole")
+		}
+	})
+	run("origin stops without length", 2*time.Second, 10*time.Second, func(t *testing.T, c *client) {
+		c.get(o, "/close")
+		if _, _, err := c.tryAnswer("GET"); err == nil {
+			t.Error("half an answer looks whole")
+		}
+	})
+	run("slow origin", 5*time.Second, 20*time.Second, func(t *testing.T, c *client) {
+		c.get(o, "/slow")
+		c.want("GET", 200, "xxxxxxxx")
+	})
+	run("client stops in its body", 2*time.Second, 10*time.Second, func(t *testing.T, c *client) {
+		c.send("POST http://%s/silent HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc", o.addr)
+		c.want("POST", 408, "")
+	})
+	wg.Wait()
 	p.waitOpen(0, 0)
 }
 

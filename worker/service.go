@@ -2,6 +2,7 @@ package worker
 
 import (
 	"net/netip"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -42,6 +43,9 @@ type service struct {
 	exchangeMS, headMS int64
 	// via is the proxy's pseudonym in Via fields (RFC 9110 section 7.6.3).
 	via string
+	// poolKey is the service's part of the key of a pooled server connection:
+	// one opened under other settings is not used.
+	poolKey string
 }
 
 func newService(w *Worker, g *generation, cfg *config.Config, sc *config.Service, slot ipc.ServiceSlot, lists []*acl.List, users *acl.Users) (*service, error) {
@@ -62,6 +66,7 @@ func newService(w *Worker, g *generation, cfg *config.Config, sc *config.Service
 		exchangeMS:    seconds(sc.Timeouts.ConnectionShort),
 		headMS:        seconds(sc.Timeouts.StringLong),
 		via:           viaName(sc.ID),
+		poolKey:       sc.ID + "#" + strconv.FormatUint(g.id, 10),
 	}
 	var list *acl.List
 	if sc.ACL >= 0 {
