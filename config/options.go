@@ -150,7 +150,7 @@ func (o *options) connectFrom(v word) {
 // Bounds of -s and -b.
 const (
 	maxSpliceSize   = 16 << 20
-	maxSpliceStreak = 1000
+	maxSpliceStreak = 255
 	minBuffer       = 1024
 	maxBuffer       = 4 << 20
 )

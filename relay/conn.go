@@ -19,7 +19,8 @@ type Handler interface {
 	// OnEOF is called once while the Conn is reading, when the peer has
 	// finished writing.
 	OnEOF(c *Conn)
-	// OnSent is called when output that had to wait is gone.
+	// OnSent is called when output that had to wait is gone, unless a Flow
+	// into the Conn goes on with it.
 	OnSent(c *Conn)
 	// OnError is called when the connection is broken: a read or write failed,
 	// or the peer reset it. The Conn is still open and must be closed.
@@ -43,6 +44,7 @@ const (
 	flagFailed                        // failure kept for OnError
 	flagWaiting                       // output had to wait: OnSent is due
 	flagReported                      // the failure has been reported
+	flagDistrust                      // a short read proves nothing here
 )
 
 const connEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET&(1<<32-1)
@@ -79,6 +81,11 @@ func (c *Conn) FD() int32 { return c.fd }
 
 // SetReadSize bounds one read in bytes.
 func (c *Conn) SetReadSize(n int) { c.readSize = int32(min(n, MaxBufferSize)) }
+
+// DistrustShortReads has every read repeated until the socket says that it is
+// empty. It is for Unix sockets, where a read also ends in front of descriptors
+// that the peer passes (unix(7)).
+func (c *Conn) DistrustShortReads() { c.flags |= flagDistrust }
 
 // SetHandler gives the connection to another handler.
 func (c *Conn) SetHandler(h Handler) { c.h = h }
@@ -145,6 +152,9 @@ func (l *Loop) Connect(c *Conn, t *Target, h Handler) (op string, errno unix.Err
 	flags := flagConnecting
 	if errno == 0 {
 		flags |= flagWritable
+	}
+	if t.Unix != "" {
+		flags |= flagDistrust
 	}
 	if errno := l.register(c, fd, h, flags); errno != 0 {
 		return "epoll_ctl", errno
@@ -381,6 +391,10 @@ func (c *Conn) process() {
 	}
 	switch {
 	case c.flags&(flagReadable|flagDrained) == 0:
+	case c.in != nil && c.flags&flagHangup != 0 && c.in.blocked():
+		// Nothing can be read that would tell; a reset need not wait for the
+		// other side.
+		c.hungUp()
 	case c.in != nil:
 		c.in.pump()
 	case c.flags&flagReading != 0:
@@ -471,7 +485,7 @@ func (c *Conn) recv() ([]byte, unix.Errno) {
 	if errno != 0 {
 		return nil, errno
 	}
-	if n < len(buf) && n > 0 && c.flags&(flagUrgent|flagHangup) == 0 {
+	if n < len(buf) && n > 0 && c.flags&(flagUrgent|flagDistrust|flagHangup) == 0 {
 		c.flags &^= flagReadable
 		if c.flags&flagRDHUP != 0 {
 			c.flags |= flagDrained

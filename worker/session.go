@@ -151,6 +151,9 @@ func (w *Worker) newSession(v *service, fd int32, peer netip.AddrPort) {
 	if v.readSize > 0 {
 		s.cli.SetReadSize(v.readSize)
 	}
+	if v.Listen.Unix != "" {
+		s.cli.DistrustShortReads()
+	}
 	switch v.Kind {
 	case config.Proxy:
 		s.startHTTP()
