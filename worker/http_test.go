@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -554,7 +556,13 @@ func TestLoop(t *testing.T) {
 // R04: the client's connection outlives the server's, and a client that must
 // go gets its answer without a reset.
 func TestNoResetOfAnswer(t *testing.T) {
-	o := startOrigin(t, say("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello", false))
+	o := startOrigin(t, func(c *net.TCPConn, _ *bufio.Reader, head string, _ int) bool {
+		if strings.Contains(head, "/slow") {
+			time.Sleep(5 * time.Millisecond)
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello")
+		return false
+	})
 	p := startProxy(t, proxyConfig)
 	c := p.client(0)
 	for range 3 {
@@ -564,11 +572,19 @@ func TestNoResetOfAnswer(t *testing.T) {
 		}
 	}
 	c.Close()
-	// With more requests behind it than will be answered.
-	for range 200 {
+	// With more requests behind it than will be answered, at once or while the
+	// answer is awaited.
+	more := strings.Repeat("GET / HTTP/1.0\r\n\r\n", 50)
+	for i := range 100 {
 		c := p.client(0)
-		c.send("GET http://%s/ HTTP/1.0\r\n\r\n"+strings.Repeat("GET / HTTP/1.0\r\n\r\n", 50), o.addr)
-		time.Sleep(time.Millisecond)
+		if i%2 == 0 {
+			c.send("GET http://%s/ HTTP/1.0\r\n\r\n"+more, o.addr)
+		} else {
+			c.send("GET http://%s/slow HTTP/1.0\r\n\r\n", o.addr)
+			time.Sleep(time.Millisecond)
+			c.send(more)
+		}
+		time.Sleep(8 * time.Millisecond)
 		c.want("GET", 200, "hello")
 		c.wantEnd()
 		c.Close()
@@ -651,10 +667,16 @@ func TestWithCurl(t *testing.T) {
 		t.Skip("no curl")
 	}
 	o := startOrigin(t, func(c *net.TCPConn, r *bufio.Reader, head string, n int) bool {
+		if strings.HasPrefix(head, "PUT") {
+			_, _ = io.WriteString(c, "HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno")
+			_, _ = io.Copy(io.Discard, r)
+			return false
+		}
 		_, err := io.WriteString(c, ok("hello"))
 		return err == nil
 	})
-	p := startProxy(t, "internal 127.0.0.1\nusers u:CL:pw\nauth strong\nproxy -pPORT\nsocks -pPORT\n")
+	p := startProxy(t, "internal 127.0.0.1\nnsrecord localhost 127.0.0.1\nusers u:CL:pw\nauth strong\nproxy -pPORT\nsocks -pPORT\nauth none\nsocks -pPORT\n")
+	_, port, _ := net.SplitHostPort(o.addr)
 	for _, args := range [][]string{
 		{"-x", "http://u:pw@" + p.addrs[0]},
 		{"-x", "http://u:pw@" + p.addrs[0], "-p"},
@@ -662,10 +684,24 @@ func TestWithCurl(t *testing.T) {
 		{"-x", "http://u:pw@" + p.addrs[0], "--proxy-anyauth", "-p"},
 		{"-x", "socks5://u:pw@" + p.addrs[1]},
 		{"-x", "socks5h://u:pw@" + p.addrs[1]},
+		{"-x", "socks4://" + p.addrs[2]},
+		{"-x", "socks4a://" + p.addrs[2]},
+		{"-x", "socks5://" + p.addrs[2]},
+		{"-x", "socks5h://" + p.addrs[2]},
 	} {
-		out, err := exec.Command(curl, append(args, "-sS", "--max-time", "20", "--noproxy", "", "http://"+o.addr+"/a", "http://"+o.addr+"/b")...).CombinedOutput()
+		out, err := exec.Command(curl, append(args, "-sS", "--max-time", "20", "--noproxy", "", "http://"+o.addr+"/a", "http://localhost:"+port+"/b")...).CombinedOutput()
 		if err != nil || string(out) != "hellohello" {
 			t.Errorf("%v: %v %q", args, err, out)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "upload")
+	if err := os.WriteFile(file, make([]byte, 20<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, expect := range []string{"Expect: 100-continue", "Expect:"} {
+		out, err := exec.Command(curl, "-sS", "--max-time", "20", "--noproxy", "", "-x", "http://u:pw@"+p.addrs[0], "-H", expect, "-T", file, "-w", "%{http_code}", "http://"+o.addr+"/").CombinedOutput()
+		if err != nil || string(out) != "no401" {
+			t.Errorf("upload with %q: %v %q", expect, err, out)
 		}
 	}
 }

@@ -146,3 +146,27 @@ func TestTargetText(t *testing.T) {
 		}
 	}
 }
+
+// Whatever the target, no userinfo of an authority gets into the log.
+func FuzzTargetText(f *testing.F) {
+	for _, s := range []string{"http://u:p@h/", "u:p@h:1", "//@@/", "http://h?@", "a//b@c//d@e"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, target string) {
+		got := string(appendTargetText([]byte("GET "), []byte(target)))
+		rest, found := strings.CutPrefix(got, "GET ")
+		if !found || len(rest) > len(target) {
+			t.Fatalf("%q became %q", target, got)
+		}
+		_, authority, found := strings.Cut(rest, "//")
+		if !found {
+			authority = rest
+		}
+		if i := strings.IndexAny(authority, "/?#"); i >= 0 {
+			authority = authority[:i]
+		}
+		if strings.Contains(authority, "@") {
+			t.Fatalf("%q became %q", target, got)
+		}
+	})
+}
