@@ -94,9 +94,7 @@ func TestQueueSurvives(t *testing.T) {
 	echo, ppm, socks := echoOrigin(t), port(t), port(t)
 	d := start(t, fmt.Sprintf("workers 1\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\nsocks -p%d\n", ppm, echo, socks))
 	pid := d.worker(0).PID
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	freeze(t, pid)
 	const n = 200
 	var conns []net.Conn
 	for range n {

@@ -140,7 +140,7 @@ func TestHungWorker(t *testing.T) {
 	echo, ppm := echoOrigin(t), port(t)
 	d := start(t, fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo))
 	pid := d.worker(0).PID
-	_ = syscall.Kill(pid, syscall.SIGSTOP)
+	freeze(t, pid)
 	_, stderr, code := d.ctl("reload")
 	if code != 1 {
 		t.Errorf("a reload with a hung worker ends with %d: %s", code, stderr)

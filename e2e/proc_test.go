@@ -36,9 +36,13 @@ func children(pid int) []int {
 	return found
 }
 
-// parentOf reads proc_pid_stat(5).
 func parentOf(pid int) (parent int, state string) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return readStat(fmt.Sprintf("/proc/%d/stat", pid))
+}
+
+// readStat reads parent and state of a process or thread (proc_pid_stat(5)).
+func readStat(path string) (parent int, state string) {
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return 0, ""
 	}
@@ -146,4 +150,21 @@ func listeners(port int) []string {
 	}
 	slices.Sort(inodes)
 	return inodes
+}
+
+// freeze stops a process and waits until every thread of it has stopped.
+func freeze(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, func() string {
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		for _, task := range tasks {
+			if _, state := readStat(task); state != "T" {
+				return fmt.Sprintf("%s: state %q", task, state)
+			}
+		}
+		return ""
+	})
 }
