@@ -135,7 +135,7 @@ func TestMessages(t *testing.T) {
 		{"proxy -s7:", `1:11: error: proxy: -s: "": expected MIN, a number from 1 to 16777216`},
 		{"proxy -s7:1,2,3,4", `1:17: error: proxy: -s: expected at most MIN,STREAK,SMALL after the ":"`},
 		{"proxy -s7:100,2,101", `1:11: error: proxy: -s: SMALL (101) is larger than MIN (100)`},
-		{"proxy -b1", `1:9: error: proxy: -b: "1": expected a number of bytes from 1024 to 4194304`},
+		{"proxy -b1", `1:9: error: proxy: -b: "1": expected a number of bytes from 1024 to 1048576`},
 		{"proxy -C2", `1:9: error: proxy: -C: "2": expected -C or -C1`},
 		{"proxy -osTCP_DEFER_ACCEPT", "1:10: error: proxy: TCP_DEFER_ACCEPT makes no sense for -os (server sockets)"},
 		{"proxy -olTCP_MAXSEG", "1:10: error: proxy: TCP_MAXSEG: a value is missing; expected TCP_MAXSEG=VALUE with a number from 88 to 32767"},

@@ -152,7 +152,7 @@ const (
 	maxSpliceSize   = 16 << 20
 	maxSpliceStreak = 255
 	minBuffer       = 1024
-	maxBuffer       = 4 << 20
+	maxBuffer       = 1 << 20
 )
 
 // splice reads [MODE][:MIN[,STREAK[,SMALL]]].

@@ -67,7 +67,7 @@ type Conn struct {
 	slot    uint32
 	gen     uint32
 	errno   unix.Errno
-	// readSize bounds one read in bytes; 0 means the whole shared buffer.
+	// readSize bounds one read in bytes; 0 means the loop's.
 	readSize int32
 	flags    uint16
 	opened   bool
@@ -79,8 +79,9 @@ func (c *Conn) IsOpen() bool { return c.opened }
 // FD returns the descriptor, which stays the connection's.
 func (c *Conn) FD() int32 { return c.fd }
 
-// SetReadSize bounds one read in bytes.
-func (c *Conn) SetReadSize(n int) { c.readSize = int32(min(n, MaxBufferSize)) }
+// SetReadSize bounds one read in bytes, at most MaxBufferSize; 0 means
+// Options.BufferSize.
+func (c *Conn) SetReadSize(n int) { c.readSize = int32(min(max(n, 0), MaxBufferSize)) }
 
 // DistrustShortReads has every read repeated until the socket says that it is
 // empty. It is for Unix sockets, where a read also ends in front of descriptors
@@ -477,10 +478,11 @@ func (c *Conn) eof() {
 // emptied the socket: what comes later raises a new event. If the FIN had
 // already arrived, it is next, and no further read is needed to see it.
 func (c *Conn) recv() ([]byte, unix.Errno) {
-	buf := c.loop.buf
-	if c.readSize > 0 && int(c.readSize) < len(buf) {
-		buf = buf[:c.readSize]
+	size := int(c.readSize)
+	if size == 0 {
+		size = c.loop.readSize
 	}
+	buf := c.loop.buf[:size]
 	n, errno := sys.Recv(c.fd, buf)
 	if errno != 0 {
 		return nil, errno

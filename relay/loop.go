@@ -20,16 +20,16 @@ const (
 	// awake, which an idle daemon must not.
 	rawWaitMS  = 20
 	quietWaits = 3
-	// DefaultBufferSize is the size in bytes of one read.
+	// DefaultBufferSize is the size in bytes of one read, MaxBufferSize that
+	// of the shared buffer and so the most a Conn can ask for.
 	DefaultBufferSize = 64 << 10
-	// MaxBufferSize bounds the size a Conn can ask for.
-	MaxBufferSize = 1 << 20
+	MaxBufferSize     = 1 << 20
 )
 
 // Options are the settings of a Loop.
 type Options struct {
-	// BufferSize is the size in bytes of the shared read buffer, the upper
-	// bound of what one read returns; 0 means DefaultBufferSize.
+	// BufferSize is the size in bytes of one read by a Conn that has not set
+	// its own; 0 means DefaultBufferSize, and MaxBufferSize is the most.
 	BufferSize int
 	// MaxPipes is the number of pipes the loop may have open, PipeSize the
 	// size in bytes each is asked to have (F_SETPIPE_SZ of fcntl(2)).
@@ -79,10 +79,11 @@ type Loop struct {
 	run    runList
 	wheel  wheel
 
-	buf    []byte
-	chunks chunkPool
-	pipes  pipePool
-	conns  int
+	buf      []byte
+	readSize int
+	chunks   chunkPool
+	pipes    pipePool
+	conns    int
 
 	inbox inbox
 	stats Stats
@@ -93,9 +94,6 @@ type Loop struct {
 func NewLoop(o Options) (*Loop, error) {
 	if o.BufferSize == 0 {
 		o.BufferSize = DefaultBufferSize
-	}
-	if o.BufferSize > MaxBufferSize {
-		o.BufferSize = MaxBufferSize
 	}
 	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -110,8 +108,10 @@ func NewLoop(o Options) (*Loop, error) {
 		epfd:   int32(epfd),
 		wakefd: int32(wakefd),
 		base:   time.Now(),
-		buf:    make([]byte, o.BufferSize),
-		pipes:  pipePool{max: o.MaxPipes, size: o.PipeSize},
+		// Pages that no read reaches cost nothing.
+		buf:      make([]byte, MaxBufferSize),
+		readSize: min(o.BufferSize, MaxBufferSize),
+		pipes:    pipePool{max: o.MaxPipes, size: o.PipeSize},
 	}
 	l.wheel.init()
 	slot, gen := l.takeSlot(source{kind: sourceWaker})

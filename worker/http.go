@@ -165,7 +165,7 @@ func (h *httpClient) parse(in []byte, buffered bool) {
 		return
 	}
 	s.http.scan = http1.Scan{}
-	s.cli.SetReadSize(s.svc.readSize)
+	s.cli.SetReadSize(s.svc.headRead())
 	h.take(r, in[n:], buffered, n)
 }
 
@@ -184,11 +184,7 @@ func (h *httpClient) awaitHead(in []byte, buffered bool) {
 // boundRead keeps the next reads of c within the room of b, so that what
 // follows a head does not make the head too long for the buffer.
 func (s *session) boundRead(c *relay.Conn, b *relay.Buffer) {
-	room := relay.MaxBuffer - b.Len()
-	if s.svc.readSize > 0 {
-		room = min(room, s.svc.readSize)
-	}
-	c.SetReadSize(room)
+	c.SetReadSize(min(relay.MaxBuffer-b.Len(), s.svc.headRead()))
 }
 
 // forgetTarget keeps the target of the request before out of the log of one

@@ -148,6 +148,15 @@ func applyOptions(fd int32, opts []config.SockOpt) unix.Errno {
 	return 0
 }
 
+// headRead is the size in bytes of one read from a connection whose protocol is
+// being read: what follows a head in the same read must fit a relay.Buffer.
+func (v *service) headRead() int {
+	if v.readSize == 0 {
+		return relay.DefaultBufferSize
+	}
+	return min(v.readSize, relay.MaxBuffer)
+}
+
 // source returns the source address for a target, and false when the service
 // has source addresses of the other family only.
 func (v *service) source(target netip.Addr) (netip.Addr, bool) {

@@ -148,9 +148,7 @@ func (w *Worker) newSession(v *service, fd int32, peer netip.AddrPort) {
 		s.finish()
 		return
 	}
-	if v.readSize > 0 {
-		s.cli.SetReadSize(v.readSize)
-	}
+	s.cli.SetReadSize(v.headRead())
 	if v.Listen.Unix != "" {
 		s.cli.DistrustShortReads()
 	}

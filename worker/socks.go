@@ -181,7 +181,7 @@ func (h *socksClient) takeRequest() {
 func (h *socksClient) request() {
 	s := (*session)(h)
 	s.cli.StopRead()
-	s.cli.SetReadSize(s.svc.readSize)
+	s.cli.SetReadSize(s.svc.headRead())
 	if s.op != config.OpConnect {
 		h.reject(codeUnsupported, socks.ReplyCommandUnsupported)
 		return

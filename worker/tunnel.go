@@ -19,6 +19,7 @@ func (s *session) startTunnel() {
 	s.phase = phaseRelay
 	s.cli.SetHandler(t)
 	s.srv.SetHandler(t)
+	s.cli.SetReadSize(s.svc.readSize)
 	if n := s.buf.Len(); n > 0 {
 		s.srv.Write(s.buf.Bytes())
 		s.buf.Release(l)
