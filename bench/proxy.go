@@ -46,7 +46,7 @@ func (s *subject) launch(ctx context.Context, l *lab.Lab, mode scenario.Mode) (*
 		return nil, fmt.Errorf("make directory readable: %w", err)
 	}
 	args, err := s.peer.Configure(peer.Env{
-		Dir: dir, Listen: lab.ProxyAddr, Out: lab.ProxyOutAddr, Origin: lab.OriginAddrPort,
+		Dir: dir, Listen: lab.ProxyAddr, Out: lab.ProxyOutAddr, Origin: lab.OriginAddrPort, OriginTLS: lab.OriginTLSAddrPort,
 		CPUs: l.Proxy.CPUs(), Files: l.Files, Options: s.options, Lines: s.lines,
 	})
 	if err != nil {

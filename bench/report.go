@@ -61,7 +61,7 @@ func newestCSV(dir string) (string, error) {
 func readCSV(name string) ([]result.Row, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("open results: %w", err)
+		return nil, fmt.Errorf("read results: %w", err)
 	}
 	defer f.Close()
 	rows, err := result.Read(f)

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"3proxyd/bench/lab"
+	"3proxyd/bench/plots"
 	"3proxyd/bench/result"
+	"3proxyd/bench/scenario"
 )
 
 // runner works through the plan.
@@ -16,8 +18,7 @@ type runner struct {
 	opt    *options
 	lab    *lab.Lab
 	origin *child
-	out    *result.Writer
-	rows   []result.Row
+	file   *results
 	kernel string
 	total  int
 	failed int
@@ -28,10 +29,12 @@ type runner struct {
 // proxy that fails does not stop the others.
 func (r *runner) job(ctx context.Context, index int, j job) error {
 	for attempt := 1; attempt <= r.opt.attempts; attempt++ {
-		if err := r.opt.waitQuiet(ctx, len(r.lab.CPUs.All())); err != nil {
-			return err
+		if !r.late() {
+			if err := r.opt.waitQuiet(ctx, len(r.lab.CPUs.All())); err != nil {
+				return err
+			}
 		}
-		s := &session{lab: r.lab, origin: r.origin, subject: j.subject, sc: j.sc, opt: r.opt}
+		s := &session{lab: r.lab, origin: r.origin, subject: j.subject, sc: r.fit(j.sc), opt: r.opt}
 		row, err := s.run(ctx, j.rep == 1 && !r.opt.noTrace)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -39,19 +42,36 @@ func (r *runner) job(ctx context.Context, index int, j job) error {
 		if err != nil {
 			r.failed++
 			r.say(index, j, "failed: "+err.Error())
-			return nil
+			row = result.Row{Failed: err.Error()}
 		}
+		s.identify(&row)
 		row.Rep, row.Attempt, row.Kernel = j.rep, attempt, r.kernel
-		if err := r.out.Write(row); err != nil {
+		if err := r.file.add(row); err != nil {
 			return err
 		}
-		r.rows = append(r.rows, row)
+		if row.Failed != "" {
+			return nil
+		}
 		r.say(index, j, summary(&row))
-		if !row.Disturbed {
+		if !row.Disturbed || r.late() {
 			return nil
 		}
 	}
 	return nil
+}
+
+// late tells whether the time for waiting and repeating is used up.
+func (r *runner) late() bool {
+	return r.opt.within > 0 && time.Since(r.began) > r.opt.within
+}
+
+// fit returns the scenario with the number of connections and active requests
+// that it gets here.
+func (r *runner) fit(sc scenario.Scenario) scenario.Scenario {
+	if sc.Kind == scenario.Mix && sc.Rate == 0 {
+		sc.Active = r.opt.active
+	}
+	return sc.Fit(r.lab.Files)
 }
 
 // say writes a line of progress.
@@ -85,20 +105,31 @@ func summary(r *result.Row) string {
 	return text
 }
 
-// print writes the tables of what has been measured, and the system calls.
-func (r *runner) print(file string) error {
-	if len(r.rows) == 0 {
+// print writes the tables of what the file holds, the system calls and the
+// pictures.
+func (r *runner) print() error {
+	rows := r.file.rows
+	if len(rows) == 0 {
 		return nil
 	}
-	if err := result.Tables(os.Stdout, r.rows, strings.Split(r.opt.refs, ",")); err != nil {
+	if err := result.Tables(os.Stdout, rows, strings.Split(r.opt.refs, ",")); err != nil {
 		return err
 	}
 	fmt.Println()
-	for _, row := range r.rows {
+	for _, row := range rows {
 		if row.SyscallsBy != "" && row.Attempt == 1 {
 			fmt.Printf("calls of %s %s: %s\n", row.Scenario, row.Proxy, row.SyscallsBy)
 		}
 	}
-	fmt.Printf("\n%d runs in %s\n", len(r.rows), file)
+	fmt.Printf("\n%d runs in %s\n", len(rows), r.file.name())
+	if r.opt.noPlots {
+		return nil
+	}
+	dir := strings.TrimSuffix(r.file.name(), ".csv") + "-plots"
+	files, err := plots.Draw(dir, rows, strings.Split(r.opt.refs, ","))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d pictures in %s\n", len(files), dir)
 	return nil
 }

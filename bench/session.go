@@ -321,12 +321,18 @@ func perRequest(calls map[string]int64, requests int64) (sum float64, by string)
 	return sum, strings.Join(words, " ")
 }
 
+// identify tells in the row what was run.
+func (s *session) identify(r *result.Row) {
+	r.Time = time.Now().UTC().Format(time.RFC3339)
+	r.Scenario, r.Proxy, r.Version = s.sc.Name, s.subject.label, s.subject.version
+	r.Group = string(s.subject.peer.GroupWith(s.subject.options))
+	r.CPUs, r.Link = s.lab.CPUs.String(), s.opt.link
+	r.Conns, r.Active = s.sc.Conns, s.sc.Active
+}
+
 // fill completes the row from the load generator's and the origin's counts.
 func (s *session) fill(res *load.Result, before, after origin.Stats) {
 	r := &s.row
-	r.Time = time.Now().UTC().Format(time.RFC3339)
-	r.Scenario, r.Proxy, r.Version = s.sc.Name, s.subject.label, s.subject.version
-	r.CPUs, r.Conns = s.lab.CPUs.String(), s.sc.Conns
 	r.Seconds = float64(res.Nanos) / 1e9
 	r.Requests, r.Bytes = res.Requests, res.Bytes
 	us := func(ns int64) float64 { return float64(ns) / 1e3 }

@@ -19,6 +19,8 @@ var (
 	OriginAddr     = netip.MustParseAddr("10.0.2.2")
 	OriginPort     = uint16(8000)
 	OriginAddrPort = netip.AddrPortFrom(OriginAddr, OriginPort)
+	// OriginTLSAddrPort is where the origin of a TLS scenario is.
+	OriginTLSAddrPort = netip.AddrPortFrom(OriginAddr, 8443)
 )
 
 const netnsDir = "/run/netns"
@@ -124,13 +126,7 @@ func (l *Lab) setSysctls() error {
 	return nil
 }
 
-func ip(args ...string) error {
-	out, err := exec.Command("ip", args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
-	}
-	return nil
-}
+func ip(args ...string) error { return command("ip", args...) }
 
 // removeNet ends what still runs in a namespace of ours and removes it.
 func removeNet(ns string) error {

@@ -27,6 +27,9 @@ type Peer struct {
 	// Binary is looked up in the path and the sbin directories; "" means that
 	// there is no process at all.
 	Binary string
+	// Needs is a text that the binary holds if it was built with what Configure
+	// asks for; "" if every binary will do.
+	Needs string
 	// Packages are the Debian packages that hold it.
 	Packages []string
 	// Version are the arguments that make it print its version.
@@ -102,6 +105,23 @@ func Find(label string) (*Peer, error) {
 		return nil, fmt.Errorf("proxy %q is not known; known are %s", label, strings.Join(Names(), ", "))
 	}
 	return best, nil
+}
+
+// GroupWith returns the group of a proxy that runs with the given options of the
+// 3proxy.cfg language: -s0 turns splicing off, -s and -sMODE turn it on.
+func (p *Peer) GroupWith(options string) Group {
+	group := p.Group
+	for _, word := range strings.Fields(options) {
+		mode, ok := strings.CutPrefix(word, "-s")
+		switch {
+		case !ok:
+		case mode == "0":
+			group = Copy
+		default:
+			group = Splice
+		}
+	}
+	return group
 }
 
 // Names lists the names of all peers.

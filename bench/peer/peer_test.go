@@ -1,10 +1,13 @@
 package peer
 
 import (
+	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestFind(t *testing.T) {
@@ -42,6 +45,78 @@ func TestConfigure(t *testing.T) {
 			if strings.Contains(string(text), "%!") {
 				t.Errorf("%s: %s is malformed:\n%s", p.Name, f.Name(), text)
 			}
+		}
+	}
+}
+
+func TestGroupWith(t *testing.T) {
+	for options, want := range map[string]Group{"": Splice, "-s0": Copy, "-b16384 -s3": Splice, "-s0 -s": Splice} {
+		if got := daemon.GroupWith(options); got != want {
+			t.Errorf("GroupWith(%q) = %s, want %s", options, got, want)
+		}
+	}
+}
+
+func TestVersionOf(t *testing.T) {
+	path := t.TempDir() + "/proxy"
+	script := "#!/bin/sh\n# 3proxy-9.8.7 splice()\necho first line\necho stunnel 5.6 on x\nexit 3\n"
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		peer *Peer
+		want string
+	}{{nginx, "first line"}, {stunnel, "stunnel 5.6 on x"}, {threeProxy, "3proxy-9.8.7"}} {
+		if got := tt.peer.VersionOf(path); got != tt.want {
+			t.Errorf("version of %s is %q, want %q", tt.peer.Name, got, tt.want)
+		}
+	}
+	if err := threeProxySplice.Usable(path); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if threeProxySplice.Usable(path) == nil || threeProxy.Usable(path) != nil {
+		t.Error("what the binary lacks is not told")
+	}
+}
+
+// TestStunnelListens starts the real one, since no scenario does.
+func TestStunnelListens(t *testing.T) {
+	path, err := stunnel.Lookup()
+	if err != nil {
+		t.Skip(err)
+	}
+	home := netip.MustParseAddr("127.0.0.1")
+	e := Env{
+		Dir: t.TempDir(), Listen: home, Out: home, Origin: netip.MustParseAddrPort("127.0.0.1:8000"),
+		OriginTLS: netip.MustParseAddrPort("127.0.0.1:8443"), Files: 1000,
+	}
+	args, err := stunnel.Configure(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, args...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	for _, m := range stunnel.Modes {
+		deadline := time.Now().Add(10 * time.Second)
+		for {
+			conn, err := net.Dial("tcp", e.at(m))
+			if err == nil {
+				_ = conn.Close()
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %v", m, err)
+			}
+			time.Sleep(10 * time.Millisecond)
 		}
 	}
 }

@@ -12,16 +12,17 @@ import (
 // each service if not set (3proxy.cfg(5)). 3proxy-splice needs a binary built
 // with splice; others refuse the option.
 var (
-	threeProxy       = newThreeProxy("3proxy", Copy, "")
-	threeProxySplice = newThreeProxy("3proxy-splice", Splice, " -s")
+	threeProxy       = newThreeProxy("3proxy", Copy, "", "")
+	threeProxySplice = newThreeProxy("3proxy-splice", Splice, " -s", "splice()")
 )
 
-func newThreeProxy(name string, group Group, options string) *Peer {
+func newThreeProxy(name string, group Group, options, needs string) *Peer {
 	return &Peer{
 		Name:      name,
 		Modes:     scenario.Modes,
 		Group:     group,
 		Binary:    "3proxy",
+		Needs:     needs,
 		VersionIn: regexp.MustCompile(`3proxy[-/ ][0-9]+\.[0-9]+(\.[0-9]+)?[0-9A-Za-z.-]*`),
 		Configure: func(e Env) ([]string, error) {
 			var b strings.Builder

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -50,4 +51,12 @@ func contents(path string) string {
 		return ""
 	}
 	return string(text)
+}
+
+// Usable tells whether the binary at path was built with what the peer needs.
+func (p *Peer) Usable(path string) error {
+	if p.Needs != "" && !strings.Contains(contents(path), p.Needs) {
+		return fmt.Errorf("%s: built without what %s needs (%q)", path, p.Name, p.Needs)
+	}
+	return nil
 }

@@ -18,10 +18,14 @@ type Row struct {
 	Attempt  int    // from 1; more if earlier ones were disturbed
 	Scenario string
 	Proxy    string
+	Group    string // how the proxy moves bulk data: copy, splice, or "" for none
 	Version  string
+	Machine  string // the CPUs' model and number
 	Kernel   string
 	CPUs     string
+	Link     string // the client's network; "" is a veth pair as it is
 	Conns    int
+	Active   int // requests under way at a time; 0 is one for each connection
 	Seconds  float64
 	Requests int64
 	Bytes    int64 // body bytes both ways
@@ -52,6 +56,8 @@ type Row struct {
 	Foreign   float64 // share of the roles' CPUs taken by other processes
 	Steal     float64 // share of the roles' CPUs taken by the hypervisor
 	Disturbed bool    // Foreign or Steal was over the limit
+
+	Failed string // why the run has no figures; "" if it has them
 }
 
 // column names a field of Row and converts it.
@@ -99,10 +105,14 @@ var columns = []column{
 	small("attempt", func(r *Row) *int { return &r.Attempt }),
 	text("scenario", func(r *Row) *string { return &r.Scenario }),
 	text("proxy", func(r *Row) *string { return &r.Proxy }),
+	text("group", func(r *Row) *string { return &r.Group }),
 	text("version", func(r *Row) *string { return &r.Version }),
+	text("machine", func(r *Row) *string { return &r.Machine }),
 	text("kernel", func(r *Row) *string { return &r.Kernel }),
 	text("cpus", func(r *Row) *string { return &r.CPUs }),
+	text("link", func(r *Row) *string { return &r.Link }),
 	small("conns", func(r *Row) *int { return &r.Conns }),
+	small("active", func(r *Row) *int { return &r.Active }),
 	number("seconds", func(r *Row) *float64 { return &r.Seconds }),
 	count("requests", func(r *Row) *int64 { return &r.Requests }),
 	count("bytes", func(r *Row) *int64 { return &r.Bytes }),
@@ -131,6 +141,7 @@ var columns = []column{
 	number("foreign", func(r *Row) *float64 { return &r.Foreign }),
 	number("steal", func(r *Row) *float64 { return &r.Steal }),
 	truth("disturbed", func(r *Row) *bool { return &r.Disturbed }),
+	text("failed", func(r *Row) *string { return &r.Failed }),
 }
 
 // Writer appends rows to a CSV file.
@@ -138,12 +149,20 @@ type Writer struct{ csv *csv.Writer }
 
 // NewWriter writes the line of names.
 func NewWriter(w io.Writer) (*Writer, error) {
+	out := &Writer{csv.NewWriter(w)}
+	return out, out.line(Names())
+}
+
+// AppendWriter goes on with a file that begins with the line of names.
+func AppendWriter(w io.Writer) *Writer { return &Writer{csv.NewWriter(w)} }
+
+// Names returns the names of the columns in their order.
+func Names() []string {
 	names := make([]string, len(columns))
 	for i, c := range columns {
 		names[i] = c.name
 	}
-	out := &Writer{csv.NewWriter(w)}
-	return out, out.line(names)
+	return names
 }
 
 // Write appends r, and has it in the file when it returns.

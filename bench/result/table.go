@@ -11,8 +11,9 @@ import (
 
 // group holds the runs of one proxy in one scenario.
 type group struct {
-	proxy string
-	rows  []Row
+	proxy  string
+	rows   []Row
+	failed int // runs without figures
 }
 
 // Tables writes a table for every scenario: medians over the repetitions, and
@@ -21,14 +22,8 @@ type group struct {
 // one of the same repetition; where only disturbed ones exist the line is
 // marked with "!".
 func Tables(w io.Writer, rows []Row, refs []string) error {
-	for _, name := range names(rows, func(r Row) string { return r.Scenario }) {
-		var in []Row
-		for _, r := range rows {
-			if r.Scenario == name {
-				in = append(in, r)
-			}
-		}
-		if err := table(w, name, in, refs); err != nil {
+	for _, title := range names(rows, Row.Title) {
+		if err := table(w, title, titled(rows, title), refs); err != nil {
 			return err
 		}
 	}
@@ -45,21 +40,28 @@ func names(rows []Row, of func(Row) string) []string {
 	return list
 }
 
-func table(w io.Writer, scenario string, rows []Row, refs []string) error {
+func table(w io.Writer, title string, rows []Row, refs []string) error {
 	rows = Best(rows)
 	proxies := names(rows, func(r Row) string { return r.Proxy })
 	refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !slices.Contains(proxies, ref) })
 	var groups []group
 	for _, proxy := range proxies {
 		g := group{proxy: proxy}
-		for _, r := range rows {
-			if r.Proxy == proxy {
-				g.rows = append(g.rows, r)
+		for _, r := range of(rows, proxy) {
+			if r.Failed != "" {
+				g.failed++
+				continue
 			}
+			g.rows = append(g.rows, r)
 		}
 		groups = append(groups, g)
 	}
-	fmt.Fprintf(w, "\n%s (%d repetitions of %.0f s)\n", scenario, repetitions(rows), rows[0].Seconds)
+	rows = Live(rows)
+	if len(rows) == 0 {
+		fmt.Fprintf(w, "\n%s: all runs failed\n", title)
+		return nil
+	}
+	fmt.Fprintf(w, "\n%s (%d repetitions of %.0f s)\n", title, repetitions(rows), rows[0].Seconds)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, header(rows[0], refs))
 	for _, g := range groups {
@@ -71,16 +73,25 @@ func table(w io.Writer, scenario string, rows []Row, refs []string) error {
 	return nil
 }
 
-// Best keeps one run of each proxy, scenario and repetition: the least
-// disturbed one.
+// Title names what a run was about: the scenario and the network.
+func (r Row) Title() string {
+	if r.Link == "" {
+		return r.Scenario
+	}
+	return r.Scenario + " over " + r.Link
+}
+
+// Best keeps one run of each proxy, scenario and repetition: one that did not
+// fail if there is one, and of those the least disturbed one.
 func Best(rows []Row) []Row {
 	var best []Row
 	for _, r := range rows {
-		same := func(b Row) bool { return b.Proxy == r.Proxy && b.Scenario == r.Scenario && b.Rep == r.Rep }
+		same := func(b Row) bool { return b.Proxy == r.Proxy && b.Title() == r.Title() && b.Rep == r.Rep }
 		switch i := slices.IndexFunc(best, same); {
 		case i < 0:
 			best = append(best, r)
-		case r.Foreign+r.Steal < best[i].Foreign+best[i].Steal:
+		case r.Failed != "":
+		case best[i].Failed != "" || r.Foreign+r.Steal < best[i].Foreign+best[i].Steal:
 			best[i] = r
 		}
 	}
@@ -160,7 +171,7 @@ func Ratio(rows, all []Row, ref string, of func(*Row) float64) Spread {
 	var v []float64
 	for i := range rows {
 		for j := range all {
-			if all[j].Proxy == ref && all[j].Rep == rows[i].Rep && all[j].Scenario == rows[i].Scenario {
+			if all[j].Proxy == ref && all[j].Rep == rows[i].Rep && all[j].Title() == rows[i].Title() {
 				v = append(v, of(&rows[i])/of(&all[j]))
 			}
 		}
@@ -170,13 +181,10 @@ func Ratio(rows, all []Row, ref string, of func(*Row) float64) Spread {
 
 func (g group) ratio(all []Row, ref string, of func(*Row) float64) string {
 	s := Ratio(g.rows, all, ref, of)
-	switch s.N {
-	case 0:
+	if s.N == 0 {
 		return "-"
-	case 1:
-		return fmt.Sprintf("%.2f", s.Median)
 	}
-	return fmt.Sprintf("%.2f [%.2f-%.2f]", s.Median, s.Min, s.Max)
+	return s.String()
 }
 
 func (g group) errors() int64 {
@@ -187,7 +195,7 @@ func (g group) errors() int64 {
 	return n
 }
 
-// mark tells how many of the runs were disturbed.
+// mark tells how many of the runs were disturbed or failed.
 func (g group) mark() string {
 	n := 0
 	for _, r := range g.rows {
@@ -195,10 +203,14 @@ func (g group) mark() string {
 			n++
 		}
 	}
-	if n == 0 {
-		return ""
+	var words []string
+	if n > 0 {
+		words = append(words, fmt.Sprintf("! %d disturbed", n))
 	}
-	return fmt.Sprintf("! %d disturbed", n)
+	if g.failed > 0 {
+		words = append(words, fmt.Sprintf("! %d failed", g.failed))
+	}
+	return strings.Join(words, ", ")
 }
 
 func cell(s Spread, decimals int) string {

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"3proxyd/bench/peer"
+)
+
+// subjects finds the proxies; dir is for a binary that is built.
+func (o *options) subjects(ctx context.Context, dir string) ([]*subject, error) {
+	labels := strings.Split(o.proxies, ",")
+	if o.proxies == "all" {
+		labels = o.installed()
+	}
+	var list []*subject
+	built := ""
+	for _, label := range labels {
+		s, err := o.subject(label)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(list, func(other *subject) bool { return other.label == label }) {
+			return nil, fmt.Errorf("proxy %q is named twice", label)
+		}
+		if s.peer.Name == "3proxyd" && s.path == "" {
+			if built == "" {
+				if built, err = buildDaemon(ctx, dir); err != nil {
+					return nil, err
+				}
+			}
+			s.path = built
+		}
+		if s.path != "" {
+			s.version = s.peer.VersionOf(s.path)
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// subject finds the proxy of a label. A 3proxyd that is to be built has no path.
+func (o *options) subject(label string) (*subject, error) {
+	p, err := peer.Find(label)
+	if err != nil {
+		return nil, err
+	}
+	s := &subject{label: label, peer: p, options: o.services.last(label), lines: o.lines[label], path: o.bins.last(label)}
+	if s.path == "" {
+		// All options of one binary find it by the peer's name as well.
+		s.path = o.bins.last(p.Binary)
+	}
+	if p.Binary == "" || s.path == "" && p.Name == "3proxyd" {
+		return s, nil
+	}
+	if s.path == "" {
+		if s.path, err = p.Lookup(); err != nil {
+			return nil, fmt.Errorf("%w (see bench deps)", err)
+		}
+	}
+	if s.path, err = filepath.Abs(s.path); err != nil {
+		return nil, fmt.Errorf("proxy %s: %w", label, err)
+	}
+	if err := p.Usable(s.path); err != nil {
+		return nil, fmt.Errorf("proxy %s: %w", label, err)
+	}
+	return s, nil
+}
+
+// installed lists the peers that can be measured and tells which cannot.
+func (o *options) installed() []string {
+	var labels []string
+	for _, p := range peer.All {
+		if _, err := o.subject(p.Name); err != nil {
+			fmt.Fprintf(os.Stderr, "left out: %v\n", err)
+			continue
+		}
+		labels = append(labels, p.Name)
+	}
+	return labels
+}
