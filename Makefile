@@ -12,6 +12,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Between releases the binary names the revision, which the toolchain records.
 VERSION := $(shell git describe --tags --dirty 2>/dev/null)
+# git refuses to look at another user's clone, as under sudo.
+VCS     := $(if $(shell git rev-parse HEAD 2>/dev/null),auto,false)
 LDFLAGS := -s -w $(if $(VERSION),-X main.release=$(VERSION))
 
 # The race detector needs a C compiler.
@@ -25,7 +27,7 @@ UNIT = $(shell $(GO) list ./... | grep -v '/e2e$$')
 all: build
 
 build:
-	$(GO) build -buildvcs=auto -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/3proxyd ./cmd/3proxyctl
+	$(GO) build -buildvcs=$(VCS) -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/3proxyd ./cmd/3proxyctl
 
 # Programs the tests drive; without root, tests whose program is missing are
 # skipped and counted.

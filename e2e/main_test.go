@@ -53,7 +53,7 @@ func build() (string, error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "build", "-o", dir, "3proxyd/cmd/3proxyd", "3proxyd/cmd/3proxyctl").CombinedOutput()
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", dir, "3proxyd/cmd/3proxyd", "3proxyd/cmd/3proxyctl").CombinedOutput()
 	if err != nil {
 		os.RemoveAll(dir)
 		return "", fmt.Errorf("build: %w\n%s", err, out)
