@@ -3,10 +3,13 @@
 # make lint     gofmt, vet, staticcheck
 # make fuzz     every fuzz target for FUZZTIME
 # make bench    measure against other proxies (bench/README.md); needs root
+# make bench-deps bench-quick bench-gate   its programs, its quick set, and this
+#               tree against the revision BASE: fails on a loss
 
 GO       ?= go
 FUZZTIME ?= 10s
 BENCH    ?= run
+BASE     ?= HEAD
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
@@ -22,7 +25,7 @@ RACE := $(if $(shell command -v $${CC:-gcc} 2>/dev/null),-race)
 # The end-to-end tests run by themselves, after the others: they measure.
 UNIT = $(shell $(GO) list ./... | grep -v '/e2e$$')
 
-.PHONY: all build tools test lint fuzz bench clean
+.PHONY: all build tools test lint fuzz bench bench-deps bench-quick bench-gate clean
 
 all: build
 
@@ -56,6 +59,21 @@ fuzz:
 
 bench: build
 	$(GO) run ./bench $(BENCH)
+
+bench-deps:
+	$(GO) run ./bench deps --install
+
+bench-quick:
+	$(GO) run ./bench run
+
+bench-gate:
+	rm -rf bin/base bin/gate.csv && mkdir -p bin/base
+	git archive $(BASE) | tar -x -C bin/base
+	cd bin/base && $(GO) build -o ../3proxyd-base ./cmd/3proxyd
+	rm -rf bin/base
+	$(GO) run ./bench run --proxy 3proxyd-base,3proxyd --bin 3proxyd-base=bin/3proxyd-base \
+		--scenario gate --ref 3proxyd-base --out bin/gate.csv --no-plots --no-strace
+	$(GO) run ./bench compare --a 3proxyd-base --b 3proxyd bin/gate.csv
 
 clean:
 	rm -rf bin

@@ -186,7 +186,7 @@ func TestParseRun(t *testing.T) {
 	if err != nil || o.bins.last("3proxyd-old") != "/x" || len(o.lines["3proxyd"]) != 2 || o.services.last("3proxyd") != "-s0" {
 		t.Errorf("parseRun = %+v, %v", o, err)
 	}
-	for _, bad := range [][]string{{"--reps", "0"}, {"--secs", "0"}, {"--bin", "x"}, {"extra"}} {
+	for _, bad := range [][]string{{"--reps", "0"}, {"--secs", "0.01"}, {"--bin", "x"}, {"extra"}} {
 		if _, err := parseRun(bad); err == nil {
 			t.Errorf("parseRun(%q): no error", bad)
 		}

@@ -139,10 +139,11 @@ func (c *child) end() {
 	}
 }
 
-// tail keeps the last bytes written to it.
+// tail keeps the last size bytes written to it, tailSize if that is 0.
 type tail struct {
 	mu   sync.Mutex
 	data []byte
+	size int
 }
 
 const tailSize = 2048
@@ -151,7 +152,11 @@ func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.data = append(t.data, p...)
-	if extra := len(t.data) - tailSize; extra > 0 {
+	size := t.size
+	if size == 0 {
+		size = tailSize
+	}
+	if extra := len(t.data) - size; extra > 0 {
 		t.data = append([]byte(nil), t.data[extra:]...)
 	}
 	return len(p), nil

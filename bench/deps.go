@@ -8,13 +8,18 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"3proxyd/bench/peer"
 )
 
 // tools are what the lab itself calls, and the Debian packages that hold them.
-var tools = map[string]string{"ip": "iproute2", "strace": "strace"}
+// wrk, iperf3 and perf are for bench check only.
+var tools = []struct{ name, pkg string }{
+	{"ip", "iproute2"}, {"tc", "iproute2"}, {"strace", "strace"},
+	{"wrk", "wrk"}, {"iperf3", "iperf3"}, {"perf", "linux-perf"},
+}
 
 // depsCommand tells what is installed and installs what is missing.
 func depsCommand(ctx context.Context, args []string) error {
@@ -24,26 +29,34 @@ func depsCommand(ctx context.Context, args []string) error {
 		return err
 	}
 	var missing []string
-	for name, pkg := range tools {
-		path, err := exec.LookPath(name)
+	for _, tool := range tools {
+		path, err := exec.LookPath(tool.name)
 		if err != nil {
 			path = "missing"
-			missing = append(missing, pkg)
+			missing = append(missing, tool.pkg)
 		}
-		fmt.Printf("%-16s %s\n", name, path)
+		fmt.Printf("%-20s %s\n", tool.name, path)
 	}
 	for _, p := range peer.All {
-		if p.Binary == "" || len(p.Packages) == 0 {
+		if p.Binary == "" || p.Name == "3proxyd" {
 			continue
 		}
 		path, err := p.Lookup()
-		if err != nil {
-			fmt.Printf("%-16s missing\n", p.Name)
-			missing = append(missing, p.Packages...)
-			continue
+		if err == nil {
+			err = p.Usable(path)
 		}
-		fmt.Printf("%-16s %s (%s)\n", p.Name, path, p.VersionOf(path))
+		switch {
+		case err == nil:
+			fmt.Printf("%-20s %s (%s)\n", p.Name, path, p.VersionOf(path))
+		case len(p.Packages) == 0:
+			fmt.Printf("%-20s missing; Debian has no package of it: put it into the path, or name it by --bin\n", p.Name)
+		default:
+			fmt.Printf("%-20s missing\n", p.Name)
+			missing = append(missing, p.Packages...)
+		}
 	}
+	slices.Sort(missing)
+	missing = slices.Compact(missing)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -71,12 +84,18 @@ func aptInstall(ctx context.Context, packages []string) error {
 			return fmt.Errorf("forbid starting services: %w", err)
 		}
 	}
-	args := append([]string{"install", "-y", "--no-install-recommends"}, packages...)
+	if err := apt(ctx, "update", "-q"); err != nil {
+		return err
+	}
+	return apt(ctx, append([]string{"install", "-y", "--no-install-recommends"}, packages...)...)
+}
+
+func apt(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "apt-get", args...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("apt-get install: %w", err)
+		return fmt.Errorf("apt-get %s: %w", args[0], err)
 	}
 	return nil
 }

@@ -23,7 +23,9 @@ import (
 const usage = `usage: bench COMMAND [OPTIONS]
 
   run     measure proxies; needs root (bench run -h)
-  report  print the tables of earlier runs (bench report -h)
+  report  make a page and pictures of earlier runs (bench report -h)
+  compare compare two builds; fails on a loss (bench compare -h)
+  check   compare the lab's figures with those of wrk, iperf3 and perf (bench check -h)
   list    name the proxies and scenarios
   deps    say which proxies are installed, or install them (bench deps -h)
 `
@@ -59,6 +61,10 @@ func dispatch(args []string) error {
 		return runCommand(ctx, rest)
 	case "report":
 		return reportCommand(rest)
+	case "compare":
+		return compareCommand(rest)
+	case "check":
+		return checkCommand(ctx, rest)
 	case "list":
 		listCommand()
 		return nil
@@ -110,11 +116,12 @@ func listCommand() {
 	fmt.Printf("\nSets of scenarios: %s\n", strings.Join(scenario.Sets(), ", "))
 	fmt.Print(`
 Scenarios: MODE-LOAD[@RATE]
-  MODE   relay, connect, socks, http
+  MODE   relay, connect, socks, http; term and init are for TLS, which cannot be measured
   LOAD   ka-[POST-]SIZE[-CONNS]   kept-alive connections (ka-1k, ka-1m, ka-2k-50k-2000)
          close-SIZE[-CONNS]       a new connection for every request
          streamN[-up|-down]       N endless streams
          idle-CONNS               open connections without traffic
+         mix[-CONNS][-RATEk]      answers of a web site's sizes (mix, mix-3k)
   RATE   requests a second at even distances, instead of a closed loop
 `)
 }

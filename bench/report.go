@@ -9,16 +9,22 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/renameio/v2"
+
+	"3proxyd/bench/plots"
 	"3proxyd/bench/result"
 )
 
-// reportCommand prints tables of CSV files, by default of the newest one.
+// reportCommand makes a page and pictures of CSV files, by default of the
+// newest one.
 func reportCommand(args []string) error {
 	f := flag.NewFlagSet("report", flag.ContinueOnError)
 	data := f.String("data", "bench/data", "directory of the CSV files")
-	refs := f.String("ref", "nginx,haproxy", "proxies that the tables compare to")
+	refs := f.String("ref", defaultRefs, "proxies that throughput is shown in relation to")
+	out := f.String("out", "bench/RESULTS.md", "the page; pictures go into the directory pictures beside it")
+	text := f.Bool("text", false, "print tables as run does, and make no page")
 	f.Usage = func() {
-		fmt.Fprintln(f.Output(), "usage: bench report [OPTIONS] [FILE...]: tables of the files, or of the newest one")
+		fmt.Fprintln(f.Output(), "usage: bench report [OPTIONS] [FILE...]: a page of the runs in the files, or in the newest one")
 		f.PrintDefaults()
 	}
 	if err := f.Parse(args); err != nil {
@@ -43,9 +49,37 @@ func reportCommand(args []string) error {
 	if len(rows) == 0 {
 		return errors.New("no runs in the results")
 	}
-	return result.Tables(os.Stdout, rows, strings.Split(*refs, ","))
+	if *text {
+		return result.Tables(os.Stdout, rows, strings.Split(*refs, ","))
+	}
+	return writePage(*out, files, rows, strings.Split(*refs, ","))
 }
 
+// picturesDir is where a page's pictures are, beside it.
+const picturesDir = "pictures"
+
+func writePage(name string, sources []string, rows []result.Row, refs []string) error {
+	pictures, err := plots.Draw(filepath.Join(filepath.Dir(name), picturesDir), rows, refs)
+	if err != nil {
+		return err
+	}
+	page := result.Page{Plots: picturesDir, Files: pictures}
+	for _, s := range sources {
+		page.Sources = append(page.Sources, filepath.Base(s))
+	}
+	f, err := renameio.NewPendingFile(name, renameio.WithPermissions(0o644))
+	if err != nil {
+		return fmt.Errorf("create page: %w", err)
+	}
+	if err := result.Markdown(f, rows, page); err != nil {
+		return errors.Join(err, f.Cleanup())
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("write page: %w", err)
+	}
+	fmt.Printf("%s, and %d pictures in %s\n", name, len(pictures), filepath.Join(filepath.Dir(name), picturesDir))
+	return nil
+}
 func newestCSV(dir string) (string, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.csv"))
 	if err != nil {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -104,7 +106,7 @@ func (o *options) measureAll(ctx context.Context, l *lab.Lab, subjects []*subjec
 	}
 	defer file.close()
 	jobs = slices.DeleteFunc(jobs, func(j job) bool { return file.has(o.link, j) })
-	r := runner{opt: o, lab: l, origin: org, file: file, total: len(jobs), began: time.Now(), kernel: kernel()}
+	r := runner{opt: o, lab: l, origin: org, file: file, total: len(jobs), began: time.Now(), kernel: kernel(), machine: machine()}
 	for i, j := range jobs {
 		if err := r.job(ctx, i, j); err != nil {
 			return errors.Join(err, r.print())
@@ -133,6 +135,22 @@ func startOrigin(ctx context.Context, l *lab.Lab, verify bool) (*child, error) {
 		return nil, err
 	}
 	return org, nil
+}
+
+// machine returns the CPUs' model and number, from /proc/cpuinfo.
+func machine() string {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	model := "unknown CPU"
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			model = strings.TrimSpace(value)
+			break
+		}
+	}
+	return fmt.Sprintf("%d x %s", runtime.NumCPU(), model)
 }
 
 func kernel() string {

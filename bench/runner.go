@@ -15,14 +15,15 @@ import (
 
 // runner works through the plan.
 type runner struct {
-	opt    *options
-	lab    *lab.Lab
-	origin *child
-	file   *results
-	kernel string
-	total  int
-	failed int
-	began  time.Time
+	opt     *options
+	lab     *lab.Lab
+	origin  *child
+	file    *results
+	kernel  string
+	machine string
+	total   int
+	failed  int
+	began   time.Time
 }
 
 // job measures until a run was not disturbed or the attempts are used up. A
@@ -45,7 +46,7 @@ func (r *runner) job(ctx context.Context, index int, j job) error {
 			row = result.Row{Failed: err.Error()}
 		}
 		s.identify(&row)
-		row.Rep, row.Attempt, row.Kernel = j.rep, attempt, r.kernel
+		row.Rep, row.Attempt, row.Kernel, row.Machine = j.rep, attempt, r.kernel, r.machine
 		if err := r.file.add(row); err != nil {
 			return err
 		}
@@ -125,7 +126,7 @@ func (r *runner) print() error {
 	if r.opt.noPlots {
 		return nil
 	}
-	dir := strings.TrimSuffix(r.file.name(), ".csv") + "-plots"
+	dir := strings.TrimSuffix(r.file.name(), ".csv") + "-pictures"
 	files, err := plots.Draw(dir, rows, strings.Split(r.opt.refs, ","))
 	if err != nil {
 		return err

@@ -65,6 +65,9 @@ func (s *session) run(ctx context.Context, count bool) (row result.Row, err erro
 		return row, err
 	}
 	defer s.load.end()
+	if err := s.waitAccepted(ctx, before.Accepted); err != nil {
+		return row, err
+	}
 	res, err := s.measure(ctx)
 	if err != nil {
 		return row, s.explain(err)
@@ -115,6 +118,28 @@ func (s *session) startLoad(ctx context.Context) error {
 	return nil
 }
 
+// acceptWait is how long a relay has for taking its clients from the queue.
+const acceptWait = 10 * time.Second
+
+// waitAccepted waits until a relay has reached the origin for every client. To
+// the client a connection is open when the kernel has queued it. A relay that
+// connects later than that is not waited for any longer than acceptWait.
+func (s *session) waitAccepted(ctx context.Context, before int64) error {
+	if s.sc.Mode != scenario.Relay || s.sc.Kind == scenario.Close {
+		return nil
+	}
+	for deadline := time.Now().Add(acceptWait); time.Now().Before(deadline); {
+		st, err := s.origin.originStats(ctx)
+		if err != nil || st.Accepted-before >= int64(s.sc.Conns) {
+			return err
+		}
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // measure warms the proxy up and takes the figures of one measurement. Memory
 // is read under load, outside of the measured time, since reading it stops the
 // proxy for a moment.
@@ -137,7 +162,7 @@ func (s *session) measure(ctx context.Context) (*load.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.load.say(fmt.Sprintf("measure %g", s.opt.secs)); err != nil {
+	if err := s.load.say(fmt.Sprintf("measure %g", s.secs())); err != nil {
 		return nil, err
 	}
 	if _, err := s.load.expect(ctx, load.Start, replyWait); err != nil {
@@ -147,7 +172,7 @@ func (s *session) measure(ctx context.Context) (*load.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	ev, err := s.load.expect(ctx, load.End, time.Duration(s.opt.secs*float64(time.Second))+replyWait)
+	ev, err := s.load.expect(ctx, load.End, time.Duration(s.secs()*float64(time.Second))+replyWait)
 	if err != nil {
 		return nil, err
 	}
@@ -167,6 +192,15 @@ func (s *session) measure(ctx context.Context) (*load.Result, error) {
 	}
 	s.costs(a, b, measure.Foreign(tasks, tasksEnd, own))
 	return ev.Result, s.peak()
+}
+
+// secs returns the length of the measurement. At a fixed rate it is longer: a CPU
+// that is busy for a small part of the time is seen to 10 ms only.
+func (s *session) secs() float64 {
+	if s.sc.Rate > 0 {
+		return 3 * s.opt.secs
+	}
+	return s.opt.secs
 }
 
 func (s *session) own(pids []int) map[int]bool {

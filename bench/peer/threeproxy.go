@@ -9,7 +9,7 @@ import (
 )
 
 // threeProxy is 3proxy: a thread for each connection. Its maxconn is 100 for
-// each service if not set (3proxy.cfg(5)). 3proxy-splice needs a binary built
+// each service if not set, and TCP_NODELAY is off (3proxy.cfg(5)). 3proxy-splice needs a binary built
 // with splice; others refuse the option.
 var (
 	threeProxy       = newThreeProxy("3proxy", Copy, "", "")
@@ -31,7 +31,7 @@ func newThreeProxy(name string, group Group, options, needs string) *Peer {
 			for _, line := range e.Lines {
 				fmt.Fprintln(&b, line)
 			}
-			all := options
+			all := " -ocTCP_NODELAY -osTCP_NODELAY" + options
 			if e.Options != "" {
 				all += " " + e.Options
 			}

@@ -23,7 +23,7 @@ const (
 	barHeight  = 0.52 * vg.Centimeter
 	barWidth   = 0.34 * vg.Centimeter
 	panelExtra = 2.0 * vg.Centimeter // a panel's title and axis
-	topHeight  = 1.0 * vg.Centimeter // the picture's title
+	topHeight  = 1.5 * vg.Centimeter // the picture's title and legend
 	pad        = 0.35 * vg.Centimeter
 	textRoom   = 1.35 // share of the axis that the longest bar leaves for its text
 	dpi        = 110
@@ -94,7 +94,8 @@ func (p *picture) draw(c draw.Canvas) error {
 	c.FillPolygon(color.White, []vg.Point{c.Min, {X: c.Max.X, Y: c.Min.Y}, c.Max, {X: c.Min.X, Y: c.Max.Y}})
 	style := plot.New().Title.TextStyle
 	style.Font.Size = 13
-	c.FillText(style, vg.Point{X: c.Min.X + (c.Max.X-c.Min.X)/2, Y: c.Max.Y - pad}, p.title)
+	style.XAlign, style.YAlign = draw.XLeft, draw.YTop
+	c.FillText(style, vg.Point{X: c.Min.X + pad, Y: c.Max.Y - pad}, p.title)
 	p.legend(c)
 	for i, pn := range p.panels {
 		drawn, err := pn.plot()
@@ -116,7 +117,7 @@ func (p *picture) draw(c draw.Canvas) error {
 func (p *picture) legend(c draw.Canvas) {
 	style := plot.New().Legend.TextStyle
 	style.Font.Size = 9
-	x, y := c.Min.X+pad, c.Max.Y-topHeight-pad/2
+	x, y := c.Min.X+pad, c.Max.Y-topHeight
 	for _, e := range []struct {
 		fill color.Color
 		text string

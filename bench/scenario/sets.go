@@ -2,35 +2,40 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 )
 
 // sets are the named groups of scenarios.
 var sets = map[string][]string{
-	"quick": {
-		"relay-ka-1k", "relay-ka-1k@1000", "relay-ka-1m", "relay-close-1k",
-		"relay-stream1-down",
+	"quick": {"relay-ka-1k", "relay-ka-1k@1000", "relay-ka-1m", "relay-stream1-down", "http-ka-1k"},
+	"gate": {
+		"relay-ka-1k", "relay-ka-1k@1000", "relay-ka-1m", "relay-close-1k", "relay-stream1-down",
+		"relay-idle-2000", "http-ka-1k", "socks-close-1k",
 	},
-	"relay": {
-		"relay-ka-1k", "relay-ka-1k@1000", "relay-ka-1k@4000", "relay-ka-1m",
-		"relay-close-1k", "relay-ka-50k-2000", "relay-ka-2k-50k-2000",
-		"relay-stream1", "relay-stream1-down", "relay-stream16", "relay-stream16-down",
-		"relay-idle-2000",
+	"short": {
+		"relay-ka-1k", "relay-ka-1k@1000", "relay-ka-1m", "relay-close-1k", "relay-stream1-down",
+		"relay-idle-2000", "relay-mix",
+		"http-ka-1k", "http-ka-1m", "http-close-1k",
+		"connect-ka-1k", "connect-idle-2000",
+		"socks-ka-1k", "socks-close-1k",
 	},
-	"all": allModes(
-		"ka-1k", "ka-1k@1000", "ka-1k@4000", "ka-1m", "close-1k", "ka-50k-2000",
-		"ka-2k-50k-2000", "stream1", "stream1-down", "stream16", "stream16-down",
-		"idle-2000",
-	),
+	"relay":   inMode(Relay),
+	"connect": inMode(Connect),
+	"socks":   inMode(Socks),
+	"http":    inMode(HTTP),
+	"all":     slices.Concat(inMode(Relay), inMode(Connect), inMode(Socks), inMode(HTTP)),
 }
 
-func allModes(loads ...string) []string {
+// inMode returns the full suite of one mode.
+func inMode(m Mode) []string {
 	var names []string
-	for _, m := range Modes {
-		for _, l := range loads {
-			names = append(names, string(m)+"-"+l)
-		}
+	for _, load := range []string{
+		"ka-1k", "ka-1k@1000", "ka-1k@4000", "ka-1m", "close-1k", "ka-50k-2000", "ka-2k-50k-2000",
+		"stream1", "stream1-down", "stream16", "stream16-down", "idle-2000", "mix", "mix-3k",
+	} {
+		names = append(names, string(m)+"-"+load)
 	}
 	return names
 }
