@@ -22,8 +22,7 @@ type AcceptHandler interface {
 	// OnNoAccept gives back what Admit reserved: there was no connection.
 	OnNoAccept(l *Listener)
 	// OnExhausted says that accepting has paused for want of descriptors or
-	// memory, or because the socket does not listen now (EINVAL); it resumes
-	// by itself.
+	// memory; it resumes by itself.
 	OnExhausted(l *Listener, errno unix.Errno)
 }
 
@@ -117,9 +116,11 @@ func (s *Listener) acceptAdmitted() bool {
 	}
 	s.h.OnNoAccept(s)
 	switch errno {
-	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EINVAL:
-		// EINVAL: another holder of the socket has shut it down; epoll reports
-		// that again and again.
+	case unix.EINVAL:
+		// Another holder of the socket has shut it down; epoll reports that
+		// again and again.
+		s.PauseFor(acceptRetryMS)
+	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
 		s.PauseFor(acceptRetryMS)
 		s.h.OnExhausted(s, errno)
 	}

@@ -71,11 +71,21 @@ func tryLine(cfg *config.Config) string {
 	}{{config.Proxy, "http"}, {config.Socks, "socks5h"}} {
 		for _, s := range cfg.Services {
 			if s.Kind == scheme.kind && s.Listen.Unix == "" {
-				return fmt.Sprintf("curl -x %s://%s http://example.com/", scheme.name, reachable(s.Listen))
+				return fmt.Sprintf("curl -x %s://%s %shttp://example.com/", scheme.name, reachable(s.Listen), login(s))
 			}
 		}
 	}
 	return ""
+}
+
+// login is curl's option for a service that lets nobody in without a name.
+func login(s config.Service) string {
+	for _, m := range s.Auth {
+		if m == config.AuthNone || m == config.AuthIPOnly {
+			return ""
+		}
+	}
+	return "-U USER:PASSWORD "
 }
 
 // reachable writes an address a client on this host can connect to.

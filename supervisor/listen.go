@@ -268,10 +268,12 @@ func hasOption(options []config.SockOpt, name string) bool {
 }
 
 // listenReason puts the failure of a listen into words the operator can act
-// on.
-func listenReason(e config.Endpoint, err error) string {
+// on. ours says that the daemon itself has a socket of an overlapping address.
+func listenReason(e config.Endpoint, err error, ours bool) string {
 	address := e.String()
 	switch {
+	case errors.Is(err, unix.EADDRINUSE) && ours:
+		return fmt.Sprintf("%s overlaps with a socket this daemon has open and cannot share (-ol SO_REUSEPORT=0); restart it to make the change", address)
 	case errors.Is(err, unix.EADDRINUSE):
 		return fmt.Sprintf("%s is already in use by another process (%v)", address, unix.EADDRINUSE)
 	case errors.Is(err, unix.EADDRNOTAVAIL):

@@ -237,7 +237,7 @@ func TestListenReason(t *testing.T) {
 		{os.NewSyscallError("bind", unix.EADDRNOTAVAIL), "is not an address of this host"},
 		{os.NewSyscallError("socket", unix.EMFILE), "cannot listen on 127.0.0.1:80: socket: too many open files"},
 	} {
-		if got := listenReason(endpoint, c.err); !strings.Contains(got, c.want) {
+		if got := listenReason(endpoint, c.err, false); !strings.Contains(got, c.want) {
 			t.Errorf("%v: %q", c.err, got)
 		}
 	}

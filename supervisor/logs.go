@@ -1,7 +1,9 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -34,6 +36,38 @@ func openLogs(cfg *config.Config) ([]logFile, []config.Diagnostic) {
 		logs = append(logs, logFile{s.Log.Path, fd})
 	}
 	return logs, failed
+}
+
+// CheckLogs warns of log files that could not be opened, without making any.
+func CheckLogs(cfg *config.Config) []config.Diagnostic {
+	var warnings []config.Diagnostic
+	seen := map[string]bool{}
+	for i := range cfg.Services {
+		s := &cfg.Services[i]
+		if s.Log.Kind != config.LogFile || seen[s.Log.Path] {
+			continue
+		}
+		seen[s.Log.Path] = true
+		if err := checkLog(s.Log.Path); err != nil {
+			warnings = append(warnings, serviceWarning(s, fmt.Sprintf("log: %v", err)))
+		}
+	}
+	return warnings
+}
+
+func checkLog(path string) error {
+	err := unix.Access(path, unix.W_OK)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, unix.ENOENT) {
+		dir := filepath.Dir(path)
+		if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+			return fmt.Errorf("%s cannot be made in %s: %w", path, dir, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s cannot be written: %w", path, err)
 }
 
 // openLog opens a log for appending. A FIFO nobody reads is an error instead

@@ -134,8 +134,9 @@ func (d *daemon) fillListeners(next *snapshot) []config.Diagnostic {
 		l := have[key]
 		if l == nil {
 			var err error
-			if l, err = listen(s, len(d.slots), overlaps(have, s.Listen)); err != nil {
-				failed = append(failed, serviceError(s, listenReason(s.Listen, err)))
+			ours := overlaps(have, s.Listen)
+			if l, err = listen(s, len(d.slots), ours); err != nil {
+				failed = append(failed, serviceError(s, listenReason(s.Listen, err, ours)))
 				continue
 			}
 		}

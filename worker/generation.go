@@ -90,7 +90,7 @@ func (g *generation) compile(w *Worker) error {
 	users := acl.NewUsers(g.cfg.Users)
 	g.services = make(map[string]*service, len(g.cfg.Services))
 	g.logs = make(map[string]*logFile)
-	dnsTimeout := config.DefaultTimeouts.DNS
+	dnsTimeout := 0
 	for i := range g.cfg.Services {
 		sc := &g.cfg.Services[i]
 		v, err := newService(w, g, g.cfg, sc, g.slots[i], lists, users)
@@ -98,7 +98,7 @@ func (g *generation) compile(w *Worker) error {
 			return fmt.Errorf("%s: %w", sc.ID, err)
 		}
 		g.services[sc.ID] = v
-		dnsTimeout = sc.Timeouts.DNS
+		dnsTimeout = max(dnsTimeout, sc.Timeouts.DNS)
 	}
 	var err error
 	g.names, err = newNames(w, g.cfg.Resolver, dnsTimeout)
@@ -123,6 +123,8 @@ func (w *Worker) commit(g *generation) {
 		w.names = g.names
 	}
 	w.gen = g.id
+	// Connections opened under other settings serve nobody any more.
+	w.pool.evict(poolMax)
 	w.readLimit()
 	for _, r := range g.listeners {
 		w.addListener(r)

@@ -96,7 +96,7 @@ func (n *names) ask(s *session) {
 	}
 	wait.waiting = append(wait.waiting, s)
 	s.dial.wait = wait
-	s.arm(n.timeout.Milliseconds())
+	s.arm(min(n.timeout.Milliseconds(), lookupServers*seconds(s.svc.Timeouts.DNS)))
 	n.startQueued()
 }
 

@@ -23,6 +23,7 @@ func check(line commandLine, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%s: error: %v\n", cfg.Source, err)
 		return exitFailure
 	}
+	printDiagnostics(stderr, supervisor.CheckLogs(cfg))
 	limits := supervisor.CheckLimits(cfg, len(cpus))
 	for _, w := range limits.Warnings {
 		fmt.Fprintf(stderr, "%s: warning: %s\n", cfg.Source, w)

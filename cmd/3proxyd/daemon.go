@@ -36,9 +36,7 @@ func daemon(line commandLine, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "3proxyd: %v\n", err)
 		return exitFailure
 	}
-	for _, d := range refused.Diagnostics {
-		fmt.Fprintf(stderr, "%s: %s\n", d.Pos, d.Text)
-	}
+	printDiagnostics(stderr, refused.Diagnostics)
 	fmt.Fprintf(stderr, "3proxyd: not started: %s\n", refused.Reason)
 	return exitFailure
 }
