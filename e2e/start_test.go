@@ -121,7 +121,7 @@ func TestPortTaken(t *testing.T) {
 	defer l.Close()
 	d := newDaemon(t, fmt.Sprintf("auth none\ninternal 127.0.0.1\nproxy -p%d\nsocks -p%d\n", free, taken))
 	out, code := d.fails()
-	want := fmt.Sprintf("%s:5:1: socks: 127.0.0.1:%d is already in use", d.config, taken)
+	want := fmt.Sprintf("%s:5:1: error: socks: 127.0.0.1:%d is already in use", d.config, taken)
 	if code != 1 || !strings.Contains(out, want) {
 		t.Errorf("exit code %d, printed %q, expected %q", code, out, want)
 	}
