@@ -45,6 +45,8 @@ const (
 	flagWaiting                       // output had to wait: OnSent is due
 	flagReported                      // the failure has been reported
 	flagDistrust                      // a short read proves nothing here
+	flagUnsent                        // nothing has been written, TCP_NODELAY not set
+	flagNagle                         // one write has been made without TCP_NODELAY
 )
 
 const connEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET&(1<<32-1)
@@ -118,6 +120,9 @@ type Target struct {
 	// Source is the local address to connect from; the zero Addr leaves the
 	// choice to the kernel.
 	Source netip.Addr
+	// NoDelay has TCP_NODELAY set, before the second write: the first is never
+	// held back, and most short connections make no second (tcp(7)).
+	NoDelay bool
 	// Prepare is called with the descriptor before connect(2), to set socket
 	// options; it may be nil.
 	Prepare func(fd int32) unix.Errno
@@ -154,8 +159,11 @@ func (l *Loop) Connect(c *Conn, t *Target, h Handler) (op string, errno unix.Err
 	if errno == 0 {
 		flags |= flagWritable
 	}
-	if t.Unix != "" {
+	switch {
+	case t.Unix != "":
 		flags |= flagDistrust
+	case t.NoDelay:
+		flags |= flagUnsent
 	}
 	if errno := l.register(c, fd, h, flags); errno != 0 {
 		return "epoll_ctl", errno
@@ -265,6 +273,7 @@ func (c *Conn) Write2(a, b []byte) {
 		c.hold(b)
 		return
 	}
+	c.endNagle()
 	n, errno := sys.Send2(c.fd, a, b)
 	if errno != 0 && !c.sendFailed(errno) {
 		return
@@ -285,6 +294,7 @@ func (c *Conn) write(p []byte, flags int) {
 		c.hold(p)
 		return
 	}
+	c.endNagle()
 	n, errno := sys.Send(c.fd, p, flags)
 	if errno != 0 && !c.sendFailed(errno) {
 		return
@@ -292,6 +302,18 @@ func (c *Conn) write(p []byte, flags int) {
 	if n < len(p) {
 		c.flags &^= flagWritable
 		c.hold(p[n:])
+	}
+}
+
+// endNagle is called before each write. It sets TCP_NODELAY when the socket is
+// still without it and something small may be in flight.
+func (c *Conn) endNagle() {
+	switch {
+	case c.flags&flagUnsent != 0:
+		c.flags = c.flags&^flagUnsent | flagNagle
+	case c.flags&flagNagle != 0:
+		c.flags &^= flagNagle
+		sys.SetInt(c.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	}
 }
 
@@ -516,6 +538,7 @@ func (c *Conn) flush() {
 		return
 	}
 	for c.pend.length > 0 {
+		c.endNagle()
 		k := c.pend.head
 		n, errno := sys.Send(c.fd, k.data[k.off:k.end], 0)
 		if errno != 0 {

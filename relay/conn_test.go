@@ -49,6 +49,31 @@ func TestConnect(t *testing.T) {
 	}
 }
 
+// TCP_NODELAY is in force from the second write on, and not asked for where it
+// is not wanted.
+func TestNoDelay(t *testing.T) {
+	l := newTestLoop(t, Options{})
+	ln, sa := listenTCP(t, 8)
+	closeOnCleanup(t, ln)
+	for _, want := range []bool{true, false} {
+		h := recorder{t: t}
+		var c Conn
+		if op, errno := l.Connect(&c, &Target{Addr: addrPort(sa), NoDelay: want}, &h); errno != 0 {
+			t.Fatalf("%s: %v", op, errno)
+		}
+		l.until("the connection", func() bool { return h.conns == 1 })
+		for i := range 3 {
+			c.Write([]byte("x"))
+			v, err := unix.GetsockoptInt(int(c.FD()), unix.IPPROTO_TCP, unix.TCP_NODELAY)
+			must(t, err)
+			if is := v != 0; is != (want && i > 0) {
+				t.Errorf("wanted %v: after write %d it is %v", want, i+1, is)
+			}
+		}
+		c.Close()
+	}
+}
+
 func TestConnectUnix(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	path := filepath.Join(t.TempDir(), "s")

@@ -75,6 +75,7 @@ func (f *Flow) emptyPipe() bool {
 		}
 		// Without SPLICE_F_MORE: the source may pause within a known length,
 		// and the kernel would hold the last segment back for 200 ms.
+		dst.endNagle()
 		n, errno := sys.Splice(f.pipe.r, dst.fd, int(f.inPipe), 0)
 		if errno == unix.EAGAIN {
 			dst.flags &^= flagWritable

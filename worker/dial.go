@@ -126,6 +126,7 @@ func (s *session) connectNext() {
 		if s.connect(&relay.Target{
 			Addr:    netip.AddrPortFrom(addr, s.port),
 			Source:  source,
+			NoDelay: s.svc.noDelay,
 			Prepare: s.svc.prepareServer,
 		}) {
 			return

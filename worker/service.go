@@ -3,6 +3,7 @@ package worker
 import (
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -10,7 +11,6 @@ import (
 	"3proxyd/acl"
 	"3proxyd/config"
 	"3proxyd/internal/sockopt"
-	"3proxyd/internal/sys"
 	"3proxyd/ipc"
 	"3proxyd/relay"
 )
@@ -32,6 +32,7 @@ type service struct {
 	target             relay.Target // tcppm with a fixed address
 	source4, source6   netip.Addr
 	prepareServer      func(fd int32) unix.Errno
+	noDelay            bool
 	log                *logFile
 	format             *accesslog.Format
 	connectMS          int64
@@ -85,6 +86,7 @@ func newService(w *Worker, g *generation, cfg *config.Config, sc *config.Service
 		}
 	}
 	v.prepareServer = serverPreparer(sc.ServerOptions)
+	v.noDelay = noDelay(sc.ServerOptions)
 	return v, v.openLog(w, g)
 }
 
@@ -121,20 +123,24 @@ func splicePolicy(s config.Splice, direction int) relay.Policy {
 	}
 }
 
-// setNoDelay is the whole preparation of a server socket without -os options.
-func setNoDelay(fd int32) unix.Errno {
-	sys.SetInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	return 0
-}
-
+// serverPreparer sets the -os options, if there are any. TCP_NODELAY, the
+// default, can be among them.
 func serverPreparer(opts []config.SockOpt) func(fd int32) unix.Errno {
 	if len(opts) == 0 {
-		return setNoDelay
+		return nil
 	}
-	return func(fd int32) unix.Errno {
-		setNoDelay(fd)
-		return applyOptions(fd, opts)
+	return func(fd int32) unix.Errno { return applyOptions(fd, opts) }
+}
+
+// noDelay reports whether server connections get TCP_NODELAY: unless an option
+// says otherwise.
+func noDelay(opts []config.SockOpt) bool {
+	for i := range opts {
+		if strings.EqualFold(opts[i].Name, "TCP_NODELAY") {
+			return false
+		}
 	}
+	return true
 }
 
 // applyOptions sets the options of -oc or -os. The configuration check has
