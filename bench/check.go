@@ -125,9 +125,9 @@ func trials(secs float64) []trial {
 	duration := strconv.Itoa(max(int(secs), 1))
 	return []trial{
 		{"relay-ka-1k", "wrk", "requests", []string{"wrk", "-t1", "-c64", "-d" + duration, url(1 << 10)}, countWrk},
-		{"relay-ka-1m", "wrk", "requests", []string{"wrk", "-t1", "-c16", "-d" + duration, url(1 << 20)}, countWrk},
+		{"relay-ka-50k", "wrk", "requests", []string{"wrk", "-t1", "-c64", "-d" + duration, url(50 << 10)}, countWrk},
 		{"relay-stream1", "iperf3", "bytes", []string{
-			"iperf3", "-J", "-t", duration, "-c", lab.ProxyAddr.String(), "-p", strconv.Itoa(int(peer.Port(scenario.Relay))),
+			"iperf3", "-J", "-Z", "-t", duration, "-c", lab.ProxyAddr.String(), "-p", strconv.Itoa(int(peer.Port(scenario.Relay))),
 		}, countIperf},
 	}
 }
@@ -232,6 +232,10 @@ func (c *checker) theirs(ctx context.Context, sc scenario.Scenario, t trial) (sa
 		return sample{}, err
 	}
 	defer func() { _ = p.stop(c.lab) }() // what it leaves goes with the lab
+	// Some listen before they have started their workers.
+	if err := sleep(ctx, c.opt.warm); err != nil {
+		return sample{}, err
+	}
 	pids, err := p.pids(c.lab)
 	if err != nil {
 		return sample{}, err

@@ -80,7 +80,7 @@ func parseRun(args []string) (*options, error) {
 	f.DurationVar(&o.warm, "warm", 500*time.Millisecond, "time under load before a measurement")
 	f.IntVar(&o.attempts, "attempts", 2, "runs made at most where other processes disturb")
 	f.DurationVar(&o.quiet, "quiet", 10*time.Second, "how long to wait before a run for other processes to rest")
-	f.DurationVar(&o.within, "within", 0, "the time after which nothing is waited for or repeated (default: none, for the quick set 4m)")
+	f.DurationVar(&o.within, "within", 0, "the time after which nothing is waited for or repeated (default: none, for the quick set 2m)")
 	f.Float64Var(&o.foreign, "foreign", 0.02, "share of the roles' CPUs that other processes may take")
 	f.BoolVar(&o.verify, "verify", false, "compare every byte (costs the client's and the origin's CPU)")
 	f.BoolVar(&o.noTrace, "no-strace", false, "do not count system calls")
@@ -105,7 +105,7 @@ func parseRun(args []string) (*options, error) {
 func (o *options) setDefaults() {
 	secs, within := 5.0, time.Duration(0)
 	if o.scenarios == quickSet {
-		secs, within = 2, 4*time.Minute
+		secs, within = 2, 2*time.Minute
 	}
 	if o.secs == 0 {
 		o.secs = secs

@@ -5,6 +5,7 @@ import (
 	"io"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"3proxyd/bench/scenario"
@@ -204,8 +205,7 @@ func grid(b *strings.Builder, rows []Row, heading string, m Measure, cell func([
 	}
 	fmt.Fprintf(b, "%s:\n\n| |", heading)
 	for _, name := range columns {
-		_, load, _ := strings.Cut(name, "-")
-		fmt.Fprintf(b, " %s |", load)
+		fmt.Fprintf(b, " %s |", loadOf(rows, name))
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---:|", len(columns)) + "\n")
 	for _, g := range []struct{ key, name string }{{"copy", "copying"}, {"splice", "splicing"}, {"", "no proxy"}} {
@@ -223,6 +223,23 @@ func grid(b *strings.Builder, rows []Row, heading string, m Measure, cell func([
 		}
 	}
 	b.WriteString("\n")
+}
+
+// loadOf names the load of a scenario, with the number of connections if that
+// depends on the machine.
+func loadOf(rows []Row, name string) string {
+	_, load, _ := strings.Cut(name, "-")
+	sc, err := scenario.Parse(name)
+	if err != nil || !sc.AsMany {
+		return load
+	}
+	conns := list(rows, func(r Row) string {
+		if r.Scenario != name || r.Conns == 0 {
+			return ""
+		}
+		return strconv.Itoa(r.Conns)
+	})
+	return fmt.Sprintf("%s (%s connections)", load, conns)
 }
 
 func gridCell(rows []Row, name, label string, group []string, m Measure, cell func([]Row, Spread) string) string {
