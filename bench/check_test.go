@@ -50,8 +50,8 @@ func TestPerfClock(t *testing.T) {
 }
 
 func TestReportAgreement(t *testing.T) {
-	near := agreement{what: "x", ours: 100, theirs: 105}
-	far := agreement{what: "y", ours: 100, theirs: 120}
+	near := agreement{what: "x", ours: []float64{100, 200}, theirs: []float64{105, 210}}
+	far := agreement{what: "y", ours: []float64{100}, theirs: []float64{120}}
 	if err := reportAgreement([]agreement{near}, 0.1); err != nil {
 		t.Error(err)
 	}
