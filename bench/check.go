@@ -254,7 +254,10 @@ func (c *checker) theirs(ctx context.Context, sc scenario.Scenario, t trial) (sa
 	}
 	out := filepath.Join(c.lab.Dir, "perf")
 	args := append([]string{"stat", "-x", ",", "-e", "task-clock", "-o", out, "-p", join(pids), "--"}, t.load...)
-	text, err := c.output(ctx, exec.Command("perf", args...))
+	cmd := exec.Command("perf", args...)
+	// iperf3 makes the file it sends from there: in memory, as the lab's is.
+	cmd.Env = append(os.Environ(), "TMPDIR=/dev/shm")
+	text, err := c.output(ctx, cmd)
 	if err != nil {
 		return sample{}, err
 	}

@@ -133,7 +133,7 @@ func (p *process) stop(l *lab.Lab) error {
 // buildDaemon builds 3proxyd from the module in the working directory.
 func buildDaemon(ctx context.Context, dir string) (string, error) {
 	path := filepath.Join(dir, "3proxyd")
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "3proxyd/cmd/3proxyd").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=auto", "-trimpath", "-o", path, "3proxyd/cmd/3proxyd").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build 3proxyd (or name a binary by --bin): %w: %s", err, out)
 	}
