@@ -214,10 +214,13 @@ type Timeouts struct {
 	ConnectBack     int `json:"connect_back"`
 	// Linger bounds the silence of a session after one side has finished.
 	Linger int `json:"linger"`
+	// LingerGiven says that the file sets Linger. Otherwise a server gets
+	// StringLong to answer a client that has finished sending.
+	LingerGiven bool `json:"linger_given,omitempty"`
 }
 
 // DefaultTimeouts are those of 3proxy.
-var DefaultTimeouts = Timeouts{1, 5, 30, 60, 180, 1800, 15, 60, 15, 5, 5}
+var DefaultTimeouts = Timeouts{1, 5, 30, 60, 180, 1800, 15, 60, 15, 5, 5, false}
 
 // LogKind tells where a service's log goes.
 type LogKind string

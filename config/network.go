@@ -80,6 +80,7 @@ func runTimeouts(l *loader, c call) {
 		}
 		*values[i] = n
 	}
+	t.LingerGiven = t.LingerGiven || len(c.args) == len(values)
 	if good {
 		l.st.timeouts = t
 	}

@@ -255,6 +255,15 @@ func (c *Conn) Pending() int { return c.pend.length }
 // wait last moved.
 func (c *Conn) Flushed() int64 { return c.flushed }
 
+// Unsent returns how many bytes of output the peer has not acknowledged: those
+// pending here, and those in the socket's send buffer.
+func (c *Conn) Unsent() int {
+	if !c.opened {
+		return 0
+	}
+	return c.pend.length + sys.Unsent(c.fd)
+}
+
 // Blocked reports whether output waits for the peer to read, be it pending or
 // in the pipe of a flow.
 func (c *Conn) Blocked() bool { return c.pend.length > 0 || c.out != nil && c.out.inPipe > 0 }
@@ -281,7 +290,9 @@ func (c *Conn) Write2(a, b []byte) {
 	if n == len(a)+len(b) {
 		return
 	}
-	c.flags &^= flagWritable
+	if errno == 0 {
+		c.flags &^= flagWritable
+	}
 	if n < len(a) {
 		c.hold(a[n:])
 		n = len(a)
@@ -299,10 +310,13 @@ func (c *Conn) write(p []byte, flags int) {
 	if errno != 0 && !c.sendFailed(errno) {
 		return
 	}
-	if n < len(p) {
-		c.flags &^= flagWritable
-		c.hold(p[n:])
+	if n == len(p) {
+		return
 	}
+	if errno == 0 {
+		c.flags &^= flagWritable
+	}
+	c.hold(p[n:])
 }
 
 // endNagle is called before each write. It sets TCP_NODELAY when the socket is
@@ -322,14 +336,19 @@ func (c *Conn) canSend() bool {
 	return c.flags&(flagWritable|flagFailed) == flagWritable && c.pend.length == 0 && (c.out == nil || c.out.inPipe == 0)
 }
 
-// sendFailed handles the errno of a send; true means that the socket is only
-// full.
+// sendFailed handles the errno of a send; true means that it may be tried
+// again: when the socket has room, or in the next turn.
 func (c *Conn) sendFailed(errno unix.Errno) bool {
-	if errno == unix.EAGAIN || errno == unix.EINTR {
-		return true
+	switch errno {
+	case unix.EAGAIN:
+		c.flags &^= flagWritable
+	case unix.EINTR:
+		c.loop.run.push(c)
+	default:
+		c.fail(errno)
+		return false
 	}
-	c.fail(errno)
-	return false
+	return true
 }
 
 // hold keeps p until the socket takes it. A broken or closed connection keeps
@@ -542,9 +561,7 @@ func (c *Conn) flush() {
 		k := c.pend.head
 		n, errno := sys.Send(c.fd, k.data[k.off:k.end], 0)
 		if errno != 0 {
-			if c.sendFailed(errno) {
-				c.flags &^= flagWritable
-			}
+			c.sendFailed(errno)
 			return
 		}
 		c.flushed = c.loop.nowMS

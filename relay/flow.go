@@ -2,8 +2,6 @@ package relay
 
 import (
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 )
 
 // Unlimited is the length of a Flow that runs to the end of the stream.
@@ -206,6 +204,3 @@ func (f *Flow) observe(n int) {
 		f.streak = 0
 	}
 }
-
-// broken reports an error of the destination that splice met.
-func (f *Flow) broken(errno unix.Errno) { f.dst.fail(errno) }

@@ -77,18 +77,11 @@ func (f *Flow) emptyPipe() bool {
 		// and the kernel would hold the last segment back for 200 ms.
 		dst.endNagle()
 		n, errno := sys.Splice(f.pipe.r, dst.fd, int(f.inPipe), 0)
-		if errno == unix.EAGAIN {
-			dst.flags &^= flagWritable
-			return false
-		}
-		if errno == unix.EINTR {
-			continue
-		}
 		if errno == 0 && n == 0 {
 			errno = unix.EPIPE
 		}
 		if errno != 0 {
-			f.broken(errno)
+			dst.sendFailed(errno)
 			return false
 		}
 		f.inPipe -= int32(n)
@@ -96,6 +89,24 @@ func (f *Flow) emptyPipe() bool {
 	}
 	f.freePipe()
 	return true
+}
+
+// Salvage moves what lies in the pipe to the destination's pending output, so
+// that the flow can be stopped without loss.
+func (f *Flow) Salvage() {
+	if f.inPipe == 0 {
+		return
+	}
+	l := f.src.loop
+	for f.inPipe > 0 {
+		n, errno := sys.Read(f.pipe.r, l.buf)
+		if errno != 0 || n == 0 {
+			return
+		}
+		f.inPipe -= int32(n)
+		f.dst.hold(l.buf[:n])
+	}
+	f.freePipe()
 }
 
 // freePipe gives the empty pipe back to the pool.

@@ -52,7 +52,7 @@ const (
 	defaultNegTTL          = 5 * time.Second
 	temporaryTTL           = 2 * time.Second
 	staticTTL, hostsTTL    = time.Minute, 10 * time.Second
-	maxInFlight            = 256
+	maxInFlight            = 4096
 	defaultTimeout         = 15 * time.Second
 	resolvConf, hostsFile  = "/etc/resolv.conf", "/etc/hosts"
 	addressLag             = 500 * time.Millisecond

@@ -14,6 +14,8 @@ const (
 	// maxConnRetryMS is how often a listener that reached maxconn looks
 	// whether another worker has released a place, in milliseconds.
 	maxConnRetryMS = 10
+	// maxConnRetryLimitMS bounds the doubling of that time.
+	maxConnRetryLimitMS = 160
 	// fdRetryMS is the pause of a listener for want of descriptors.
 	fdRetryMS = 100
 	// fdReserve is the number of descriptors kept for what is not a
@@ -31,8 +33,9 @@ type listener struct {
 	svc  *service
 	id   string // of the service
 	slot int
-	// limited says that it is paused at maxconn.
+	// limited says that it is paused at maxconn, for retryMS next time.
 	limited bool
+	retryMS int64
 }
 
 // addListener starts to serve a socket that came from the supervisor, which
@@ -109,10 +112,12 @@ func (s *listener) Admit(*relay.Listener) bool {
 	}
 	if !s.limited {
 		s.limited = true
+		s.retryMS = maxConnRetryMS
 		s.svc.cell.Add(ipc.MaxConnPauses, 1)
 		w.warnMaxConn(s.svc)
 	}
-	s.PauseFor(maxConnRetryMS)
+	s.PauseFor(s.retryMS)
+	s.retryMS = min(2*s.retryMS, maxConnRetryLimitMS)
 	return false
 }
 
@@ -158,7 +163,11 @@ func (w *Worker) released(column int) {
 func (w *Worker) warnFDs(v *service, text string, err error) {
 	if now := w.loop.Now(); now >= w.nextFDWarning {
 		w.nextFDWarning = now + warnEveryMS
-		slog.Warn(text, "service", v.ID, "limit", w.maxFDs, "error", err)
+		args := []any{"service", v.ID, "limit", w.maxFDs}
+		if err != nil {
+			args = append(args, "error", err)
+		}
+		slog.Warn(text, args...)
 	}
 }
 

@@ -43,12 +43,12 @@ func (s *session) closeGently() {
 // given up ends in a reset, so that it does not look complete.
 func (c *closing) timedOut() {
 	s := (*session)(c)
-	if s.cli.Pending() == 0 {
+	if !s.stillSending() {
 		s.finish()
 		return
 	}
-	if left := s.cli.Flushed() + s.svc.exchangeMS - s.w.loop.Now(); left > 0 {
-		s.arm(left)
+	if left := max(s.cli.Flushed(), s.drained) + s.svc.exchangeMS - s.w.loop.Now(); left > 0 {
+		s.arm(min(left, s.svc.lingerMS))
 		return
 	}
 	s.cli.Reset()

@@ -47,6 +47,10 @@ func (s *session) open(creds *acl.Creds, o opener) {
 	d := s.w.newDial(s)
 	d.opener = o
 	switch {
+	case s.host == "" && s.addr.IsUnspecified():
+		// The kernel takes 0.0.0.0 and :: for this host, which access lists
+		// that forbid loopback do not mean to allow.
+		s.refuse(codeNoHost, 0)
 	case s.host == "":
 		d.one[0] = s.addr
 		d.next = d.one[:]
@@ -143,6 +147,9 @@ func (s *session) connectNext() {
 // that a name which resolves into a forbidden network is refused like its
 // address (the connection is made to the address that was checked).
 func (s *session) allowedAddr(addr netip.Addr) bool {
+	if addr.IsUnspecified() {
+		return false
+	}
 	d := s.dial
 	if d.creds == nil {
 		return true

@@ -419,15 +419,23 @@ func (h *httpClient) timedOut() {
 // httpExchange is a session between a request and the end of its response.
 type httpExchange session
 
-// checkIdle ends an exchange in which nothing has moved for too long.
+// exchangeCheckMS is how often an exchange is looked at, in milliseconds.
+const exchangeCheckMS = 5000
+
+// checkIdle ends an exchange in which nothing has moved for too long. A client
+// that has finished sending may be gone, so that its server has less time.
 func (x *httpExchange) checkIdle() {
 	s := (*session)(x)
 	last := max(s.up.Last(), s.down.Last(), s.cli.Flushed(), s.http.active)
 	if s.srv != nil {
 		last = max(last, s.srv.Flushed())
 	}
-	if left := last + s.svc.exchangeMS - s.w.loop.Now(); left > 0 {
-		s.arm(left)
+	limit := s.svc.exchangeMS
+	if s.cli.HangupSeen() {
+		limit = min(limit, s.svc.answerMS)
+	}
+	if left := last + limit - s.w.loop.Now(); left > 0 {
+		s.arm(min(left, exchangeCheckMS))
 		return
 	}
 	status := 504

@@ -190,7 +190,10 @@ func (h *httpClient) idle() *upstream {
 		st.pinned = st.pins
 	}
 	switch {
-	case st.pinned:
+	case st.pinned, !st.retryable && st.served == 0:
+		// A request that cannot be sent twice does not take the chance of a
+		// connection that is just being closed, unless its client does the
+		// same with its own.
 		return nil
 	case st.retryable:
 		return s.w.pool.get(s, poolIdleMS)
@@ -207,7 +210,7 @@ func (h *httpClient) send(head, rest []byte) int {
 	s.phase = phaseExchange
 	st.active = s.w.loop.Now()
 	s.srv.StartRead()
-	s.arm(s.svc.exchangeMS)
+	s.arm(min(s.svc.exchangeMS, exchangeCheckMS))
 	used, whole := 0, true
 	switch st.body {
 	case bodyLength:

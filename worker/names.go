@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"reflect"
+	"slices"
 	"time"
 
 	"3proxyd/config"
@@ -12,8 +13,16 @@ import (
 )
 
 const (
-	// maxLookups bounds the lookups under way: each may hold two sockets.
-	maxLookups = 128
+	// A worker has one lookup under way for each fdsPerLookup descriptors it
+	// may open, within bounds: each may hold two sockets. One client gets half
+	// of them at most, so that names nobody answers for, asked for by one, do
+	// not keep the others waiting.
+	fdsPerLookup = 32
+	minLookups   = 32
+	maxLookups   = 1024
+	// maxSkipped bounds how far the queue is searched for a lookup that may
+	// start.
+	maxSkipped = 256
 	// lookupServers times the DNS timeout, which is for one server, bounds a
 	// whole lookup.
 	lookupServers = 3
@@ -38,11 +47,14 @@ type names struct {
 	waits   map[string]*nameWait
 	queue   []*nameWait
 	running int
+	// byClient counts the lookups under way by the client that asked first.
+	byClient map[netip.Addr]int
 }
 
 // nameWait is a lookup and the sessions that wait for it.
 type nameWait struct {
 	name    string
+	client  netip.Addr // who asked first
 	waiting []*session
 }
 
@@ -63,6 +75,8 @@ func newNames(w *Worker, cfg config.Resolver, dnsTimeout int) (*names, error) {
 		cache:   resolver.NewCache(size),
 		timeout: lookupServers * timeout,
 		waits:   make(map[string]*nameWait),
+
+		byClient: make(map[netip.Addr]int),
 	}, nil
 }
 
@@ -90,7 +104,7 @@ func (n *names) cached(name string) ([]netip.Addr, nameState) {
 func (n *names) ask(s *session) {
 	wait := n.waits[s.host]
 	if wait == nil {
-		wait = &nameWait{name: s.host}
+		wait = &nameWait{name: s.host, client: s.client.Addr()}
 		n.waits[s.host] = wait
 		n.queue = append(n.queue, wait)
 	}
@@ -100,18 +114,34 @@ func (n *names) ask(s *session) {
 	n.startQueued()
 }
 
+// startQueued starts lookups that wait, in order, but for those of clients that
+// have their share under way.
 func (n *names) startQueued() {
-	for n.running < maxLookups && len(n.queue) > 0 {
-		wait := n.queue[0]
-		n.queue = n.queue[1:]
-		if !wait.wanted() {
-			delete(n.waits, wait.name)
-			continue
+	limit := min(max(n.w.maxFDs/fdsPerLookup, minLookups), maxLookups)
+	skipped := 0
+	for i, wait := range n.queue {
+		if skipped == maxSkipped || n.running >= limit {
+			break
 		}
-		n.running++
-		n.w.loopCell.Add(ipc.NameQueries, 1)
-		go n.lookup(wait)
+		switch {
+		case !wait.wanted():
+			delete(n.waits, wait.name)
+		case n.byClient[wait.client] >= limit/2:
+			skipped++
+			continue
+		default:
+			n.start(wait)
+		}
+		n.queue[i] = nil
 	}
+	n.queue = slices.DeleteFunc(n.queue, func(w *nameWait) bool { return w == nil })
+}
+
+func (n *names) start(wait *nameWait) {
+	n.running++
+	n.byClient[wait.client]++
+	n.w.loopCell.Add(ipc.NameQueries, 1)
+	go n.lookup(wait)
 }
 
 // lookup runs in a goroutine of its own.
@@ -125,6 +155,9 @@ func (n *names) lookup(wait *nameWait) {
 // answered takes the result of a lookup on the loop.
 func (n *names) answered(wait *nameWait, answer resolver.Answer) {
 	n.running--
+	if n.byClient[wait.client]--; n.byClient[wait.client] == 0 {
+		delete(n.byClient, wait.client)
+	}
 	delete(n.waits, wait.name)
 	n.cache.Put(wait.name, answer, n.w.loop.Now())
 	waiting := wait.waiting

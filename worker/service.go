@@ -26,21 +26,23 @@ type service struct {
 	timed bool
 	cell  *ipc.Cell
 
-	up, down           relay.Meter
-	upSplice           relay.Policy
-	downSplice         relay.Policy
-	target             relay.Target // tcppm with a fixed address
-	source4, source6   netip.Addr
-	prepareServer      func(fd int32) unix.Errno
-	noDelay            bool
-	log                *logFile
-	format             *accesslog.Format
-	connectMS          int64
-	readSize           int
-	port               uint16
-	internal           netip.Addr
-	clientOptions      []config.SockOpt
-	idleMS, lingerMS   int64
+	up, down         relay.Meter
+	upSplice         relay.Policy
+	downSplice       relay.Policy
+	target           relay.Target // tcppm with a fixed address
+	source4, source6 netip.Addr
+	prepareServer    func(fd int32) unix.Errno
+	noDelay          bool
+	log              *logFile
+	format           *accesslog.Format
+	connectMS        int64
+	readSize         int
+	port             uint16
+	internal         netip.Addr
+	clientOptions    []config.SockOpt
+	idleMS, lingerMS int64
+	// answerMS bounds the silence of a server whose client has finished.
+	answerMS           int64
 	exchangeMS, headMS int64
 	// via is the proxy's pseudonym in Via fields (RFC 9110 section 7.6.3).
 	via string
@@ -65,6 +67,7 @@ func newService(w *Worker, g *generation, cfg *config.Config, sc *config.Service
 		idleMS:        seconds(sc.Timeouts.ConnectionLong),
 		lingerMS:      seconds(sc.Timeouts.Linger),
 		exchangeMS:    seconds(sc.Timeouts.ConnectionShort),
+		answerMS:      seconds(sc.Timeouts.StringLong),
 		headMS:        seconds(sc.Timeouts.StringLong),
 		via:           viaName(sc.ID),
 		poolKey:       sc.ID + "#" + strconv.FormatUint(g.id, 10),
@@ -86,6 +89,9 @@ func newService(w *Worker, g *generation, cfg *config.Config, sc *config.Service
 		}
 	}
 	v.prepareServer = serverPreparer(sc.ServerOptions)
+	if sc.Timeouts.LingerGiven {
+		v.answerMS = v.lingerMS
+	}
 	v.noDelay = noDelay(sc.ServerOptions)
 	return v, v.openLog(w, g)
 }

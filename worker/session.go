@@ -22,9 +22,10 @@ const (
 	phaseExchange
 	phaseIdle
 	phaseClosing
+	phaseAborting
 )
 
-var phaseNames = [...]string{"handshake", "resolve", "connect", "relay", "exchange", "idle", "closing"}
+var phaseNames = [...]string{"handshake", "resolve", "connect", "relay", "exchange", "idle", "closing", "aborting"}
 
 // session is one client connection and what it leads to. Sessions are reused;
 // id tells the present use from an earlier one.
@@ -69,6 +70,10 @@ type session struct {
 	phase   phase
 	// halfClosed says that one direction of a tunnel has ended.
 	halfClosed bool
+	// unsent is what the peers had not acknowledged when a timer last looked,
+	// drained when that last became less.
+	unsent  int
+	drained int64
 	// logged says that the request has been logged and counted.
 	logged bool
 }
@@ -190,6 +195,7 @@ func (s *session) release() {
 	s.addr, s.client = netip.Addr{}, netip.AddrPort{}
 	s.port, s.op = 0, 0
 	s.in, s.out, s.code, s.id = 0, 0, codeOK, 0
+	s.unsent, s.drained = 0, 0
 	s.halfClosed, s.logged, s.svc = false, false, nil
 	s.next = w.freeSessions
 	w.freeSessions = s
@@ -216,6 +222,8 @@ func (s *session) OnTimer(*relay.Timer) {
 		s.refuse(codeNoHost, 0)
 	case phaseExchange:
 		(*httpExchange)(s).checkIdle()
+	case phaseAborting:
+		(*aborting)(s).check()
 	case phaseClosing:
 		(*closing)(s).timedOut()
 	default:

@@ -50,10 +50,19 @@ func (t *tunnel) OnFlow(f *relay.Flow) {
 	if s.up.Active() || s.down.Active() {
 		s.halfClosed = true
 		s.shutdownTarget(f)
-		s.arm(s.svc.lingerMS)
+		s.arm(s.halfClosedMS())
 		return
 	}
 	t.endWhenSent()
+}
+
+// halfClosedMS is how long a tunnel may be silent after one side has finished:
+// a server may take longer to answer than a client to go away.
+func (s *session) halfClosedMS() int64 {
+	if s.down.Active() {
+		return s.svc.answerMS
+	}
+	return s.svc.lingerMS
 }
 
 // shutdownTarget sends the FIN to the side that f wrote to.
@@ -85,47 +94,78 @@ func (t *tunnel) OnSent(*relay.Conn) {
 	}
 }
 
-// OnError ends the tunnel; what the broken side had sent before still reaches
-// the other.
+// OnError ends the tunnel. What the broken side had sent before still reaches
+// the other, which then sees a reset as well: an end in order would make what
+// it has got look complete.
 func (t *tunnel) OnError(c *relay.Conn, errno unix.Errno) {
 	s := (*session)(t)
 	s.code = s.brokenCode(c, errno)
-	if c == &s.cli || !s.cli.Blocked() {
-		s.finish()
-		return
+	to, flow, in := &s.srv.Conn, &s.up, s.svc.up
+	if c != &s.cli {
+		to, flow, in = &s.cli, &s.down, s.svc.down
 	}
+	flow.Salvage()
+	s.in, s.out = s.bytesIn(), s.bytesOut()
 	s.up.Stop()
-	if s.cli.Pending() == 0 {
-		// The rest lies in the pipe of the flow and comes out with it.
-		s.down.Stop()
-		s.finish()
-		return
-	}
 	s.down.Stop()
-	s.dropUpstream()
-	s.halfClosed = true
-	s.arm(s.svc.lingerMS)
+	s.up, s.down = relay.Flow{}, relay.Flow{}
+	for total := 0; total < maxRest; {
+		p := c.Rest()
+		if len(p) == 0 {
+			break
+		}
+		to.Write(p)
+		total += len(p)
+		in.Bytes.Add(uint64(len(p)))
+		if c == &s.cli {
+			s.out += uint64(len(p))
+		} else {
+			s.in += uint64(len(p))
+		}
+	}
+	s.log()
+	c.Close()
+	s.resetWhenSent()
 }
 
+// maxRest bounds in bytes what is taken from a connection that has broken: as
+// much as a receive buffer may hold.
+const maxRest = 16 << 20
+
 // checkIdle ends a tunnel in which nothing has moved for too long. After one
-// side has finished, the other may be silent for the linger time only; a peer
-// that is still reading what it was sent is not silent.
+// side has finished, the other may be silent for a short time only; a peer
+// that is still taking what it was sent is not silent.
 func (t *tunnel) checkIdle() {
 	s := (*session)(t)
 	limit := s.svc.idleMS
-	if s.halfClosed {
-		limit = min(limit, s.svc.lingerMS)
-		if s.cli.Blocked() || s.srv != nil && s.srv.Blocked() {
-			limit = max(limit, min(s.svc.exchangeMS, s.svc.idleMS))
-		}
-	}
 	last := max(s.up.Last(), s.down.Last(), s.cli.Flushed(), s.start)
 	if s.srv != nil {
 		last = max(last, s.srv.Flushed())
+	}
+	if s.halfClosed {
+		limit = min(limit, s.halfClosedMS())
+		if s.stillSending() {
+			limit = max(limit, min(s.svc.exchangeMS, s.svc.idleMS))
+		}
+		last = max(last, s.drained)
 	}
 	if left := last + limit - s.w.loop.Now(); left > 0 {
 		s.arm(left)
 		return
 	}
 	s.fail(codeTimeout)
+}
+
+// stillSending reports whether a peer has yet to take output, be it here or in
+// the kernel, and notes whether it has taken some since the last time.
+func (s *session) stillSending() bool {
+	unsent := s.cli.Unsent()
+	if s.srv != nil {
+		unsent += s.srv.Unsent()
+	}
+	if unsent < s.unsent || s.drained == 0 {
+		s.drained = s.w.loop.Now()
+	}
+	s.unsent = unsent
+	return unsent > 0
 }

@@ -16,6 +16,26 @@ func Recv(fd int32, p []byte) (n int, errno unix.Errno) {
 	return int(r), 0
 }
 
+// Read reads from a pipe, read(2).
+func Read(fd int32, p []byte) (n int, errno unix.Errno) {
+	r, _, e := syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
+	if e != 0 {
+		return 0, e
+	}
+	return int(r), 0
+}
+
+// Unsent returns how many bytes in the send buffer of a TCP socket the peer has
+// not acknowledged, SIOCOUTQ of tcp(7); of a Unix socket, those it has not read.
+func Unsent(fd int32) int {
+	var n int32
+	_, _, e := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCOUTQ, uintptr(unsafe.Pointer(&n)))
+	if e != 0 {
+		return 0
+	}
+	return int(n)
+}
+
 // Send writes to a socket, send(2) with MSG_NOSIGNAL and flags.
 func Send(fd int32, p []byte, flags int) (n int, errno unix.Errno) {
 	r, _, e := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), uintptr(flags|unix.MSG_NOSIGNAL), 0, 0)
