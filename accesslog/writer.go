@@ -187,7 +187,9 @@ func (w *Writer) run() {
 
 func (w *Writer) write(buf []byte) {
 	whole := lines(buf)
-	if w.torn {
+	// While writes fail another process may have torn a line of the same
+	// file: an empty line is better than two lines in one.
+	if w.torn || w.failing {
 		buf = append([]byte{'\n'}, buf...)
 	}
 	n, err := w.out.Write(buf)

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"log/slog"
-	"time"
 
 	"3proxyd/ipc"
 	"3proxyd/relay"
@@ -90,6 +89,6 @@ type deadlineHandler struct{ w *Worker }
 
 // OnTimer ends all sessions.
 func (d deadlineHandler) OnTimer(*relay.Timer) {
-	slog.Warn("drain timeout: sessions are ended", "sessions", d.w.sessions.count, "time", time.Now().Format(time.RFC3339))
+	slog.Warn("drain timeout: sessions are ended", "sessions", d.w.sessions.count)
 	d.w.endAll()
 }

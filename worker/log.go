@@ -163,7 +163,14 @@ func (s *session) logText() []byte {
 	if s.port == 0 {
 		return nil
 	}
-	b := append(s.w.scratch[:0], "CONNECT "...)
+	command := "CONNECT "
+	switch s.op {
+	case config.OpBind:
+		command = "BIND "
+	case config.OpUDPAssoc:
+		command = "UDPASSOC "
+	}
+	b := append(s.w.scratch[:0], command...)
 	b = s.appendTarget(b)
 	if s.op == config.OpHTTPConnect {
 		b = append(b, " HTTP/1.1"...)

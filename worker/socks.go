@@ -183,6 +183,7 @@ func (h *socksClient) request() {
 	s.cli.StopRead()
 	s.cli.SetReadSize(s.svc.headRead())
 	if s.op != config.OpConnect {
+		s.setUser(s.socks.creds.User)
 		h.reject(codeUnsupported, socks.ReplyCommandUnsupported)
 		return
 	}

@@ -76,6 +76,7 @@ const scratchSize = 80 << 10
 // returns the exit code of the process. fd is the worker's end of the socket
 // pair, see ipc.WorkerFD.
 func Run(fd int) int {
+	slog.SetDefault(slog.New(newOperatorLog(os.Stderr, os.Getpid())))
 	w, err := newWorker(fd)
 	if err != nil {
 		slog.Error("worker cannot start", "error", err)
