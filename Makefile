@@ -30,7 +30,7 @@ UNIT = $(shell $(GO) list ./... | grep -v '/e2e$$')
 all: build
 
 build:
-	$(GO) build -buildvcs=$(VCS) -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/3proxyd ./cmd/3proxyctl
+	CGO_ENABLED=0 $(GO) build -buildvcs=$(VCS) -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/3proxyd ./cmd/3proxyctl
 
 # Programs the tests drive; without root, tests whose program is missing are
 # skipped and counted.
