@@ -12,6 +12,9 @@ const (
 	// neither connections, pipes nor listeners: logs, name server sockets,
 	// epoll, the supervisor's socket, connections about to be refused.
 	fdReserve = 64
+	// supervisorLeast is the number of descriptors of the supervisor that are
+	// neither listening sockets nor belong to a worker.
+	supervisorLeast = 32
 	// workerTasks is the number of threads a worker may have at most in
 	// ordinary use, supervisorTasks that of the supervisor besides one for
 	// each worker.
@@ -39,12 +42,16 @@ type Limits struct {
 	PipeSize int
 	// Warnings name each shortfall and what mends it.
 	Warnings []string
+	// Fatal says why not even one connection is possible, and what mends it;
+	// with it the configuration cannot be put in force.
+	Fatal string
 }
 
 // need is what a configuration asks of the machine.
 type need struct {
 	workers   int
 	services  int
+	sockets   int // the listening sockets of all workers together
 	explicit  int // the sum of the services' own limits
 	unlimited int // the number of services without one
 	backlog   int // the greatest
@@ -54,6 +61,11 @@ type need struct {
 func needOf(cfg *config.Config, workers, euid int) need {
 	n := need{workers: workers, services: len(cfg.Services), root: workerUID(cfg, euid) == 0}
 	for _, s := range cfg.Services {
+		if s.Listen.Unix != "" {
+			n.sockets++
+		} else {
+			n.sockets += workers
+		}
 		n.backlog = max(n.backlog, s.Backlog)
 		if s.MaxConn == 0 {
 			n.unlimited++
@@ -89,7 +101,8 @@ func measure(m machine, cfg *config.Config, workers int, raise bool) Limits {
 	if raise {
 		granted = m.raiseFDs(wanted)
 	}
-	l.MaxPipes = min(l.MaxPipes, granted/8)
+	// A pipe less is better than no connection.
+	l.MaxPipes = max(0, min(l.MaxPipes, granted/8, (granted-n.workerFDs(1, 0))/2))
 	l.setMaxConn(cfg, n, granted)
 
 	share := 0
@@ -101,7 +114,14 @@ func measure(m machine, cfg *config.Config, workers int, raise bool) Limits {
 	l.Status.Somaxconn = m.somaxconn()
 	l.Status.PidsMax = m.pidsMax()
 	l.Status.LocalPorts = m.localPorts()
-	l.Warnings = append(l.Warnings, fdWarnings(l)...)
+	if least := n.leastFDs(); granted < least {
+		l.Fatal = fmt.Sprintf(
+			"a process needs at least %d descriptors, but only %d are granted: "+
+				"set LimitNOFILE=%d in the unit, or `ulimit -n %d` before the start",
+			least, granted, least, least)
+	} else {
+		l.Warnings = append(l.Warnings, fdWarnings(l)...)
+	}
 	l.Warnings = append(l.Warnings, taskWarnings(m, l, n)...)
 	l.Warnings = append(l.Warnings, networkWarnings(l, n)...)
 	return l
@@ -117,6 +137,12 @@ func (n need) workerFDs(conns, pipes int) int {
 // every slot's sockets.
 func (n need) supervisorFDs() int {
 	return n.services*n.workers + 4*n.workers + n.services + fdReserve
+}
+
+// leastFDs is the number of descriptors without which a worker, by its own
+// rule, accepts no connection, or the supervisor cannot hold the sockets.
+func (n need) leastFDs() int {
+	return max(n.workerFDs(1, 0), n.sockets+4*n.workers+supervisorLeast)
 }
 
 // unlimitedShare is the part of the connections of services without a limit
@@ -168,9 +194,9 @@ func fdWarnings(l Limits) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf(
-		"a process needs %d descriptors for %d connections, but only %d are granted, %d too few: "+
+		"a process needs %d descriptors for %s, but only %d are granted, %d too few: "+
 			"set LimitNOFILE=%d in the unit, or `ulimit -n %d` before the start",
-		l.Status.FDsNeeded, l.TotalMaxConn, l.Status.FDsGranted, l.Status.FDsNeeded-l.Status.FDsGranted,
+		l.Status.FDsNeeded, count(l.TotalMaxConn, "connection", "connections"), l.Status.FDsGranted, l.Status.FDsNeeded-l.Status.FDsGranted,
 		l.Status.FDsNeeded, l.Status.FDsNeeded)}
 }
 
@@ -197,6 +223,12 @@ func networkWarnings(l Limits, n need) []string {
 		warnings = append(warnings, fmt.Sprintf(
 			"a backlog of %d is cut to %d by the kernel: set `sysctl net.core.somaxconn=%d`",
 			n.backlog, l.Status.Somaxconn, n.backlog))
+	}
+	if n.unlimited > 0 && n.explicit <= l.Status.LocalPorts && l.TotalMaxConn > l.Status.LocalPorts {
+		warnings = append(warnings, fmt.Sprintf(
+			"services without maxconn may reach %d connections, but there are %d local ports for connections to one server address and port: "+
+				"set `sysctl net.ipv4.ip_local_port_range=\"1024 65535\"`, several external addresses, or maxconn",
+			l.TotalMaxConn, l.Status.LocalPorts))
 	}
 	if n.explicit > l.Status.LocalPorts {
 		warnings = append(warnings, fmt.Sprintf(

@@ -80,6 +80,7 @@ func TestMeasure(t *testing.T) {
 		maxConn         []int
 		pipes, size     int
 		warnings        []string
+		fatal           string
 	}{
 		"explicit, enough": {
 			cfg: services(1000), workers: 2, euid: 0,
@@ -103,6 +104,7 @@ func TestMeasure(t *testing.T) {
 			cfg: services(0, 0), workers: 4, euid: 0,
 			granted: 2*25000 + 512 + 2 + 64, needed: 2*25000 + 512 + 2 + 64,
 			maxConn: []int{100_000, 100_000}, pipes: 256, size: 1 << 20,
+			warnings: []string{"services without maxconn may reach 100000 connections, but there are 28232 local ports"},
 		},
 		"unset, few": {
 			change: func(f *fakeMachine) { f.soft, f.hard = 1024, 1024 },
@@ -114,9 +116,23 @@ func TestMeasure(t *testing.T) {
 		"hopeless": {
 			change: func(f *fakeMachine) { f.soft, f.hard = 64, 64 },
 			cfg:    services(0), workers: 1, euid: 0,
-			granted: 64, needed: 2 + 16 + 1 + 64,
-			maxConn: []int{1}, pipes: 8, size: 1 << 20,
-			warnings: []string{"needs 83 descriptors for 1 connections, but only 64 are granted"},
+			granted: 64, needed: 4*1 + 2 + 64,
+			maxConn: []int{1}, pipes: 0, size: 1 << 20,
+			fatal: "needs at least 67 descriptors, but only 64 are granted: set LimitNOFILE=67 in the unit, or `ulimit -n 67`",
+		},
+		"room for one": {
+			change: func(f *fakeMachine) { f.soft, f.hard = 67, 67 },
+			cfg:    services(0), workers: 1, euid: 0,
+			granted: 67, needed: 4 + 2 + 64,
+			maxConn: []int{1}, pipes: 0, size: 1 << 20,
+			warnings: []string{"needs 70 descriptors for 1 connection, but only 67 are granted"},
+		},
+		"sockets of many workers": {
+			change: func(f *fakeMachine) { f.soft, f.hard = 100, 100 },
+			cfg:    services(0, 0), workers: 16, euid: 0,
+			granted: 100, needed: 2*16 + 4*16 + 2 + 64,
+			maxConn: []int{80, 80}, pipes: 12, size: 1 << 20,
+			fatal: "needs at least 128 descriptors",
 		},
 		"pipes of a user, great": {
 			cfg: services(10), workers: 2, euid: 1000,
@@ -178,6 +194,9 @@ func TestMeasure(t *testing.T) {
 			}
 			if l.MaxPipes != c.pipes || l.PipeSize != c.size {
 				t.Errorf("%d pipes of %d, want %d of %d", l.MaxPipes, l.PipeSize, c.pipes, c.size)
+			}
+			if !strings.Contains(l.Fatal, c.fatal) || (l.Fatal == "") != (c.fatal == "") {
+				t.Errorf("fatal %q, want %q", l.Fatal, c.fatal)
 			}
 			if len(l.Warnings) != len(c.warnings) {
 				t.Fatalf("warnings %q", l.Warnings)

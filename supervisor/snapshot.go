@@ -73,6 +73,9 @@ func (d *daemon) build(cfg *config.Config, warnings []config.Diagnostic) (*snaps
 func (d *daemon) fill(next *snapshot) error {
 	var failed []config.Diagnostic
 	next.limits = measure(d.machine, next.cfg, len(d.slots), true)
+	if fatal := next.limits.Fatal; fatal != "" {
+		return &Refused{Reason: fatal}
+	}
 	if failed = d.fillListeners(next); len(failed) > 0 {
 		return &Refused{"cannot listen", failed}
 	}

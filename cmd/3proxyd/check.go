@@ -25,6 +25,10 @@ func check(line commandLine, stdout, stderr io.Writer) int {
 	}
 	printDiagnostics(stderr, supervisor.CheckLogs(cfg))
 	limits := supervisor.CheckLimits(cfg, len(cpus))
+	if limits.Fatal != "" {
+		fmt.Fprintf(stderr, "%s: error: %s\n", cfg.Source, limits.Fatal)
+		return exitFailure
+	}
 	for _, w := range limits.Warnings {
 		fmt.Fprintf(stderr, "%s: warning: %s\n", cfg.Source, w)
 	}
