@@ -87,7 +87,7 @@ func (l *loader) warnAt(seq int, pos Pos, format string, args ...any) {
 // the state of services is not known, and warnings would mislead.
 func (l *loader) finish(start Pos) {
 	l.endList()
-	if !l.sawService {
+	if !l.sawService && l.diags.errors == 0 {
 		l.errorf(start, "no service is configured; add at least one of proxy, socks, tcppm")
 	}
 	if l.diags.errors > 0 {

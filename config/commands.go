@@ -126,7 +126,7 @@ func (l *loader) runCommand(words []word) bool {
 		l.errorf(c.name.pos, "%s: %s", c.name.text, cmd.refusal)
 		return true
 	}
-	if !l.checkCount(c, cmd) {
+	if l.refuseCredentials(c) || !l.checkCount(c, cmd) {
 		return true
 	}
 	if cmd.stateful {

@@ -67,9 +67,10 @@ func (d *diagnostics) sorted() []Diagnostic {
 }
 
 // show quotes text of the file for a message, cut to a length that fits a
-// terminal.
+// terminal and without what may be a password.
 func show(s string) string {
 	const most = 64
+	s = hideSecret(s)
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "..."
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
-	"strings"
 )
 
 // BuiltinSource is the Source of the built-in configuration.
@@ -144,17 +143,7 @@ func (l *loader) runLine(name string, text []byte, line, skip int) bool {
 	l.seq++
 	x := lexer{l: l, file: name, src: text, i: skip, line: line}
 	if !x.run() {
-		l.noteBroken(text[skip:])
 		return true
 	}
 	return l.runCommand(x.words)
-}
-
-// noteBroken keeps a service line that could not be read from being missed
-// again as "no service".
-func (l *loader) noteBroken(text []byte) {
-	name, _, _ := strings.Cut(string(bytes.TrimLeft(text, `"`)), " ")
-	if c, ok := commandTable[name]; ok && c.service {
-		l.sawService = true
-	}
 }

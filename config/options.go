@@ -235,6 +235,10 @@ func (o *options) socketOptions(v word, role sockopt.Role, list *[]SockOpt) {
 	if !o.attached("-o"+role.Letter(), v, "-o"+role.Letter()+"TCP_NODELAY") {
 		return
 	}
+	if strings.Contains(v.text, ":") {
+		o.errorf(v.pos, "-o%s: %s: no option and no value has a \":\"", role.Letter(), show(v.text))
+		return
+	}
 	isSep := func(c byte) bool { return c == ',' || c == '+' || isBlank(c) }
 	for _, item := range v.split(isSep) {
 		if item.text == "" {
