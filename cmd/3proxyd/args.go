@@ -49,9 +49,20 @@ func (l *commandLine) parseOptions(args []string) ([]string, error) {
 	flags.Usage = func() {}
 	flags.StringVar(&l.config, "c", l.config, "")
 	flags.BoolVar(&l.dump, "dump", l.dump, "")
+	version := flags.Bool("version", false, "")
+	flags.BoolVar(version, "V", false, "")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		l.command = "help"
+		return nil, nil
+	}
+	flags.Visit(func(f *flag.Flag) {
+		if f.Name == "c" && l.config == "" && err == nil {
+			err = errors.New("-c: a file name is missing")
+		}
+	})
+	if *version && err == nil {
+		l.command = "version"
 		return nil, nil
 	}
 	return flags.Args(), err

@@ -46,7 +46,7 @@ const usage = `usage:
   3proxyd [-c FILE]                 run the daemon
   3proxyd check [-c FILE] [--dump]  check a configuration, start nothing;
                                     --dump prints what is in force as JSON
-  3proxyd version                   print the version
+  3proxyd version                   print the version; so do --version and -V
   3proxyd help                      print this
 
 Without -c the configuration is ` + defaultConfig + ` if it exists, else

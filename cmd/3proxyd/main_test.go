@@ -20,6 +20,8 @@ func TestParseArgs(t *testing.T) {
 		"check --dump -c f": {command: "check", config: "f", dump: true},
 		"-dump check":       {command: "check", dump: true},
 		"version":           {command: "version"},
+		"--version":         {command: "version"},
+		"-V":                {command: "version"},
 		"-h":                {command: "help"},
 		"check --help":      {command: "help"},
 	} {
@@ -31,6 +33,11 @@ func TestParseArgs(t *testing.T) {
 	for _, text := range []string{"-c", "frob", "check f", "--dump", "-x", "version 1"} {
 		if got, err := parseArgs(strings.Fields(text)); err == nil {
 			t.Errorf("%q: %+v", text, got)
+		}
+	}
+	for _, args := range [][]string{{"-c", ""}, {"check", "-c", ""}, {"-c="}} {
+		if _, err := parseArgs(args); err == nil || err.Error() != "-c: a file name is missing" {
+			t.Errorf("%q: %v", args, err)
 		}
 	}
 }
