@@ -246,9 +246,9 @@ func isPublic(a netip.Addr) bool {
 	return !a.IsLoopback() && !a.IsPrivate() && !a.IsLinkLocalUnicast() && !sharedSpace.Contains(a)
 }
 
-// admitsAnybody tells whether a client without a password may get anywhere:
-// by auth none, or by a method without passwords and a list that is empty or
-// allows everything before it denies everything.
+// admitsAnybody tells whether a client without a password may get to hosts
+// that nobody has named: by auth none, or by a method without passwords and a
+// list that is empty or allows it before it denies everything.
 func (c *serviceCheck) admitsAnybody() bool {
 	if c.has(AuthNone) {
 		return true
@@ -256,18 +256,46 @@ func (c *serviceCheck) admitsAnybody() bool {
 	if !c.has(AuthIPOnly) && !c.has(AuthUserOnly) {
 		return false
 	}
-	for _, r := range c.rules {
-		if r.matchesAll() {
-			return r.Allow
+	v6 := c.s.Listen.Addr.Is6()
+	for i := range c.rules {
+		r := &c.rules[i]
+		if r.Allow && c.opensTo(r, v6) {
+			return true
+		}
+		if r.matchesAll(v6) {
+			return false
 		}
 	}
 	return len(c.rules) == 0
 }
 
-func (r *Rule) matchesAll() bool {
-	return len(r.Users) == 0 && len(r.Sources) == 0 && len(r.Targets) == 0 &&
-		len(r.TargetHosts) == 0 && len(r.Ports) == 0 && r.Operations == 0 &&
-		r.Weekdays == 0 && len(r.Times) == 0
+// opensTo tells whether a rule matches strangers that go anywhere, be it at
+// certain times, to certain ports or by certain operations only. With useronly
+// a name is no obstacle.
+func (c *serviceCheck) opensTo(r *Rule, v6 bool) bool {
+	if len(r.Users) > 0 && !c.has(AuthUserOnly) {
+		return false
+	}
+	served := OpConnect | OpHTTP | OpHTTPConnect
+	return r.anySource(v6) && r.anyTarget() && (r.Operations == 0 || r.Operations&served != 0)
+}
+
+// anySource tells whether r matches every client of a service that listens on
+// one address family.
+func (r *Rule) anySource(v6 bool) bool {
+	return len(r.Sources) == 0 || coversFamily(r.Sources, v6)
+}
+
+// anyTarget tells whether r matches every target of one family at least.
+func (r *Rule) anyTarget() bool {
+	return !r.hasTargets() || coversFamily(r.Targets, false) || coversFamily(r.Targets, true)
+}
+
+func (r *Rule) hasTargets() bool { return len(r.Targets) > 0 || len(r.TargetHosts) > 0 }
+
+func (r *Rule) matchesAll(v6 bool) bool {
+	return len(r.Users) == 0 && r.anySource(v6) && !r.hasTargets() && len(r.Ports) == 0 &&
+		r.Operations == 0 && r.Weekdays == 0 && len(r.Times) == 0
 }
 
 // targetFamily: a source address of the one family cannot reach a target of

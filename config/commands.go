@@ -42,7 +42,7 @@ func init() {
 		"users":     {run: runUsers, usage: "NAME:CL:PASSWORD ...", min: 0, max: -1},
 		"allow":     {run: runAllow, usage: ruleUsage, min: 0, max: 7, stateful: true},
 		"deny":      {run: runDeny, usage: ruleUsage, min: 0, max: 7, stateful: true},
-		"flush":     {run: runFlush, min: 0, max: 0},
+		"flush":     {run: runFlush, min: 0, max: 0, stateful: true},
 		"maxconn":   {run: runMaxConn, usage: "NUMBER", min: 1, max: 1, stateful: true},
 		"backlog":   {run: runBacklog, usage: "NUMBER", min: 1, max: 1, stateful: true},
 		"timeouts":  {run: runTimeouts, usage: timeoutUsage, min: 1, max: 11, stateful: true},

@@ -37,9 +37,40 @@ func (l *loader) addRule(c call, allow bool) {
 		l.errorf(c.name.pos, "%s: an access list has at most %d rules", p.cmd, maxRules)
 		return
 	}
+	p.rule.simplify()
 	l.seqOf[c.name.pos] = l.seq
 	l.st.rules = append(l.st.rules, p.rule)
 	l.st.aclIndex = -1
+}
+
+// simplify empties the lists that match everything: both families of sources,
+// every port, day and time.
+func (r *Rule) simplify() {
+	if coversFamily(r.Sources, false) && coversFamily(r.Sources, true) {
+		r.Sources = nil
+	}
+	w := widen(r)
+	if w.ports == nil {
+		r.Ports = nil
+	}
+	if w.times == nil {
+		r.Times = nil
+	}
+	if r.Weekdays == everyDay {
+		r.Weekdays = 0
+	}
+}
+
+// coversFamily tells whether the ranges together hold every IPv4 or every IPv6
+// address.
+func coversFamily(list []IPRange, v6 bool) bool {
+	first := netip.IPv4Unspecified()
+	if v6 {
+		first = netip.IPv6Unspecified()
+	}
+	return slices.ContainsFunc(mergeRanges(list), func(r IPRange) bool {
+		return r.From == first && r.To == lastOf(first, 0)
+	})
 }
 
 // ruleParser reads the fields of one rule. Its methods report what is wrong

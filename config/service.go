@@ -60,6 +60,7 @@ func (o *options) portMap(words []word) {
 	target.Port, ok = o.l.port("tcppm: DSTPORT", words[2])
 	if target.Unix != "" {
 		target.Port = 0
+		o.l.warnf(words[2].pos, "tcppm: the port has no effect: the target is a Unix socket; write 0")
 	}
 	o.good = o.good && ok
 	o.s.Target = &target

@@ -28,6 +28,7 @@ func TestWarnings(t *testing.T) {
 		{"user for useronly", "auth useronly\nallow a\nproxy -i127.0.0.1", ""},
 		{"after the last service", "proxy -i127.0.0.1\nmaxconn 5\nmaxconn 6\nflush\nauth strong\nmaxconn 7",
 			"2:1: warning: maxconn: this line and 2 more after it have no effect: no service follows\n" +
+				"4:1: warning: flush: has no effect: no service follows\n" +
 				"5:1: warning: auth: has no effect: no service follows"},
 		{"between services", "proxy -i127.0.0.1\nmaxconn 5\nproxy -i127.0.0.2", ""},
 		{"no effect", "daemon\nstacksize 8000\ndaemon\nservice\nproxy -i127.0.0.1",
@@ -35,6 +36,7 @@ func TestWarnings(t *testing.T) {
 		{"twice", "workers 1\nworkers 2\nproxy -i127.0.0.1", "2:1: warning: workers: replaces what 1:1 says"},
 		{"setuid alone", "setuid nobody\nproxy -i127.0.0.1", "1:1: warning: setuid: without setgid the workers keep the group of the supervisor"},
 		{"port of a Unix socket", "proxy -p8 -iunix:/x", "1:9: warning: proxy: -p has no effect on a service that listens on a Unix socket"},
+		{"target port of a Unix socket", "tcppm 80 unix:/x 5", "1:18: warning: tcppm: the port has no effect: the target is a Unix socket; write 0"},
 		{"target family", "tcppm -i127.0.0.1 -e192.0.2.1 1 ::1 1",
 			"1:1: warning: tcppm: the target [::1]:1 cannot be reached from the external address 192.0.2.1, which is of the other family"},
 
@@ -70,6 +72,46 @@ func TestWarningLimit(t *testing.T) {
 	c, diags := loadText("auth iponly\nallow *\n"+strings.Repeat("deny *\n", 1000)+"proxy -i127.0.0.1\n", nil)
 	if c == nil || len(diags) != maxWarnings+1 || !strings.HasPrefix(diags[maxWarnings].Text, "too many warnings") {
 		t.Errorf("%d diagnostics, the last %v", len(diags), diags[len(diags)-1])
+	}
+}
+
+// TestOpenProxy tries lists of services on public addresses.
+func TestOpenProxy(t *testing.T) {
+	cases := []struct {
+		auth, rules, listen string
+		open                bool
+	}{
+		{"iponly", "allow * 0.0.0.0/0", "0.0.0.0", true},
+		{"iponly", "allow * 0.0.0.0-255.255.255.255", "8.8.8.8", true},
+		{"iponly", "allow * 0.0.0.0/1,128.0.0.0/1", "8.8.8.8", true},
+		{"iponly", "allow * 0.0.0.0/1,128.0.0.1-255.255.255.255", "8.8.8.8", false},
+		{"iponly", "allow * ::/0", "2a00::1", true},
+		{"iponly", "allow * ::/0", "8.8.8.8", false},
+		{"iponly", "allow * 0.0.0.0/0", "2a00::1", false},
+		{"iponly", "allow * * * * * 1-7", "8.8.8.8", true},
+		{"iponly", "allow * * * * * 0-6", "8.8.8.8", true},
+		{"iponly", "allow * * * * * * 00:00:00-24:00:00", "8.8.8.8", true},
+		{"iponly", "allow * * * 1-65535", "8.8.8.8", true},
+		{"iponly", "allow * * * 80,443", "8.8.8.8", true},
+		{"iponly", "allow * * 0.0.0.0/0", "8.8.8.8", true},
+		{"iponly", "allow * * * * HTTP,HTTPS", "8.8.8.8", true},
+		{"iponly", "allow * * * * ADMIN", "8.8.8.8", false},
+		{"iponly", "allow * * *.example.com", "8.8.8.8", false},
+		{"iponly", "allow bob", "8.8.8.8", false},
+		{"iponly", "deny * 0.0.0.0/0\nallow *", "8.8.8.8", false},
+		{"iponly", "deny * * * 1-65535\nallow *", "8.8.8.8", false},
+		{"iponly", "deny * * * * * 0-7\nallow *", "8.8.8.8", false},
+		{"iponly", "deny * * * 25\nallow * * * 80", "8.8.8.8", true},
+		{"useronly", "allow *", "8.8.8.8", true},
+		{"useronly", "allow bob", "8.8.8.8", true},
+		{"strong iponly", "allow *", "8.8.8.8", true},
+		{"strong", "allow *", "8.8.8.8", false},
+	}
+	for _, c := range cases {
+		_, diags := loadText(fmt.Sprintf("auth %s\n%s\nproxy -i%s\n", c.auth, c.rules, c.listen), nil)
+		if got := strings.Contains(strings.Join(lines(diags), "\n"), "open proxy"); got != c.open {
+			t.Errorf("%+v: %v", c, lines(diags))
+		}
 	}
 }
 
