@@ -154,4 +154,6 @@ type DrainRequest struct {
 // DrainResult is the answer to PathDrain; it is sent when draining has begun.
 type DrainResult struct {
 	Draining []int `json:"draining"`
+	// TimeoutSec is how long their sessions may go on.
+	TimeoutSec float64 `json:"timeout_seconds"`
 }

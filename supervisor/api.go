@@ -68,7 +68,11 @@ func (a *controlAPI) stats(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, a.daemon.stats())
 }
 
-func (a *controlAPI) reload(w http.ResponseWriter, _ *http.Request) {
+func (a *controlAPI) reload(w http.ResponseWriter, r *http.Request) {
+	if n, err := io.CopyN(io.Discard, r.Body, 1); n > 0 || !errors.Is(err, io.EOF) {
+		fail(w, http.StatusBadRequest, errors.New("a reload takes no body"))
+		return
+	}
 	result, err := a.daemon.reload()
 	var refused *Refused
 	switch {
@@ -84,35 +88,36 @@ func (a *controlAPI) reload(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (a *controlAPI) drain(w http.ResponseWriter, r *http.Request) {
-	var request ipc.DrainRequest
-	if err := json.NewDecoder(r.Body).Decode(&request); err != nil && !errors.Is(err, io.EOF) {
+	request, err := readDrain(r.Body)
+	if err != nil {
 		fail(w, http.StatusBadRequest, fmt.Errorf("the body is not a drain request: %w", err))
 		return
 	}
-	timeout, err := a.drainTimeout(request)
+	limit, err := a.drainLimit(request)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
 	if request.Worker == nil {
-		answer(w, http.StatusOK, ipc.DrainResult{Draining: a.daemon.beginDrain(timeout)})
+		slots, left := a.daemon.beginDrain(limit)
+		answer(w, http.StatusOK, ipc.DrainResult{Draining: slots, TimeoutSec: left.Round(time.Millisecond).Seconds()})
 		return
 	}
-	if err := a.daemon.drainWorker(r.Context(), *request.Worker, timeout); err != nil {
+	if err := a.daemon.drainWorker(r.Context(), *request.Worker, limit); err != nil {
 		fail(w, http.StatusConflict, err)
 		return
 	}
-	answer(w, http.StatusOK, ipc.DrainResult{Draining: []int{*request.Worker}})
+	answer(w, http.StatusOK, ipc.DrainResult{Draining: []int{*request.Worker}, TimeoutSec: limit.timeout.Seconds()})
 }
 
-func (a *controlAPI) drainTimeout(r ipc.DrainRequest) (time.Duration, error) {
+func (a *controlAPI) drainLimit(r ipc.DrainRequest) (drainLimit, error) {
 	if r.TimeoutSec == nil {
-		return a.daemon.drainTimeout(), nil
+		return drainLimit{timeout: a.daemon.drainTimeout()}, nil
 	}
 	if s := *r.TimeoutSec; !(s >= 0 && s <= maxDrain.Seconds()) {
-		return 0, fmt.Errorf("the timeout must be from 0 to %.0f seconds", maxDrain.Seconds())
+		return drainLimit{}, fmt.Errorf("timeout_seconds must be from 0 to %.0f", maxDrain.Seconds())
 	}
-	return time.Duration(*r.TimeoutSec * float64(time.Second)), nil
+	return drainLimit{time.Duration(*r.TimeoutSec * float64(time.Second)), true}, nil
 }
 
 func fail(w http.ResponseWriter, code int, err error) {

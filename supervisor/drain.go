@@ -9,32 +9,55 @@ import (
 	"3proxyd/ipc"
 )
 
-// beginDrain makes the whole daemon stop accepting; it ends when the last
-// session has, or after timeout. Called again, it sets a new timeout. It
-// returns the slots that have a worker when they have stopped accepting.
-func (d *daemon) beginDrain(timeout time.Duration) []int {
-	return d.drainAll(d.markDraining(), timeout)
+// drainLimit is how long sessions may go on after a drain has begun.
+type drainLimit struct {
+	timeout time.Duration
+	// explicit says that somebody asked for this time: it replaces that of an
+	// earlier drain, where the default one never prolongs it.
+	explicit bool
 }
 
-// markDraining ends what would start or change workers; it is true the first
-// time.
-func (d *daemon) markDraining() (first bool) {
+// until returns the end of a drain that would have ended at end, which is zero
+// when there was none.
+func (l drainLimit) until(end time.Time) time.Time {
+	now := time.Now().Add(l.timeout)
+	if l.explicit || end.IsZero() || now.Before(end) {
+		return now
+	}
+	return end
+}
+
+// beginDrain makes the whole daemon stop accepting; it ends when the last
+// session has, or after the limit. It returns the slots that have a worker when
+// they have stopped accepting, and the time that was left.
+func (d *daemon) beginDrain(limit drainLimit) ([]int, time.Duration) {
+	first, timeout := d.markDraining(limit)
+	d.logDrain(timeout, "send SIGTERM twice to stop now")
+	limit.timeout = timeout
+	return d.drainAll(first, limit), timeout
+}
+
+// markDraining ends what would start or change workers; first is true the
+// first time. The timeout is what is left to the sessions.
+func (d *daemon) markDraining(limit drainLimit) (first bool, timeout time.Duration) {
 	d.mu.Lock()
 	first = !d.draining
 	d.draining = true
+	d.drainEnd = limit.until(d.drainEnd)
+	timeout = max(0, time.Until(d.drainEnd))
 	d.mu.Unlock()
 	d.stopRunning()
-	return first
+	return first, timeout
 }
 
-func (d *daemon) drainAll(first bool, timeout time.Duration) []int {
+func (d *daemon) drainAll(first bool, limit drainLimit) []int {
 	if first {
 		d.change.Lock()
 		defer d.change.Unlock()
 	}
 	procs := d.allProcesses()
 	each(procs, func(_ int, p *process) {
-		if err := p.drain(context.Background(), d, timeout, true); err != nil {
+		if err := p.drain(context.Background(), d, limit, true); err != nil {
 			d.logf("worker %d (pid %d) does not drain: %v; killing it", p.slot.index, p.pid, err)
 			p.kill()
 		}
@@ -64,11 +87,14 @@ func (d *daemon) closeInForce() {
 
 // drainWorker replaces the worker of a slot and drains it. It returns when its
 // successor runs and it has stopped accepting.
-func (d *daemon) drainWorker(ctx context.Context, index int, timeout time.Duration) error {
+func (d *daemon) drainWorker(ctx context.Context, index int, limit drainLimit) error {
 	if index < 0 || index >= len(d.slots) {
 		return fmt.Errorf("there is no worker %d, only 0 to %d", index, len(d.slots)-1)
 	}
-	order := drainOrder{timeout: timeout, done: make(chan error, 1)}
+	if d.isDraining() {
+		return errDraining
+	}
+	order := drainOrder{limit: limit, done: make(chan error, 1)}
 	select {
 	case d.slots[index].drains <- order:
 	case <-d.running.Done():

@@ -59,6 +59,8 @@ type process struct {
 
 	killMu sync.Mutex
 	killAt *time.Timer
+	// drainEnd is when the last order to drain ends the sessions.
+	drainEnd time.Time
 }
 
 // spawn starts a worker process for a slot and row; the handshake is still to
@@ -331,9 +333,18 @@ func (p *process) abort(s *snapshot) error {
 	return p.send(ipc.MsgAbort, uint32(s.gen), ipc.Generation{Gen: s.gen})
 }
 
-// drain makes the worker stop accepting, and end within timeout; it is killed
+// limitDrain notes an order to drain and returns the time it leaves.
+func (p *process) limitDrain(limit drainLimit) time.Duration {
+	p.killMu.Lock()
+	defer p.killMu.Unlock()
+	p.drainEnd = limit.until(p.drainEnd)
+	return max(0, time.Until(p.drainEnd))
+}
+
+// drain makes the worker stop accepting, and end within the limit; it is killed
 // if it does not. final tells that its sockets have no next owner.
-func (p *process) drain(ctx context.Context, d *daemon, timeout time.Duration, final bool) error {
+func (p *process) drain(ctx context.Context, d *daemon, limit drainLimit, final bool) error {
+	timeout := p.limitDrain(limit)
 	p.killAfter(timeout + d.timing.killGrace)
 	p.talk.Lock()
 	defer p.talk.Unlock()

@@ -41,8 +41,8 @@ type slot struct {
 }
 
 type drainOrder struct {
-	timeout time.Duration
-	done    chan error
+	limit drainLimit
+	done  chan error
 }
 
 var errDraining = errors.New("the daemon is draining")
@@ -186,7 +186,7 @@ func (s *slot) watch(d *daemon, p *process) *process {
 			s.died(d, p)
 			return nil
 		case order := <-s.drains:
-			next, err := s.replace(d, p, order.timeout)
+			next, err := s.replace(d, p, order.limit)
 			order.done <- err
 			if err == nil {
 				return next
@@ -196,8 +196,11 @@ func (s *slot) watch(d *daemon, p *process) *process {
 }
 
 // replace starts another process in the slot and drains p.
-func (s *slot) replace(d *daemon, p *process, timeout time.Duration) (*process, error) {
+func (s *slot) replace(d *daemon, p *process, limit drainLimit) (*process, error) {
 	next, err := d.launch(d.running, s)
+	if err != nil && d.running.Err() != nil {
+		return nil, errDraining
+	}
 	if err != nil {
 		return nil, fmt.Errorf("its successor cannot be started, so it goes on: %w", err)
 	}
@@ -208,7 +211,7 @@ func (s *slot) replace(d *daemon, p *process, timeout time.Duration) (*process, 
 		d.leave(p)
 		d.logf("worker %d (pid %d) has drained", s.index, p.pid)
 	}()
-	if err := p.drain(context.Background(), d, timeout, false); err != nil {
+	if err := p.drain(context.Background(), d, limit, false); err != nil {
 		d.logf("worker %d (pid %d) does not drain: %v; killing it", s.index, p.pid, err)
 		p.kill()
 	}

@@ -35,7 +35,7 @@ type Options struct {
 	// ones. The start message goes to Stdout, every other to Stderr.
 	Stdout, Stderr *os.File
 	// Signals are acted upon: SIGHUP and SIGUSR1 reload, SIGTERM and SIGINT
-	// drain, and end at once when they come again. Nil means those the
+	// drain, and end at once when they come again; SIGQUIT ends at once. Nil means those the
 	// process receives.
 	Signals <-chan os.Signal
 
@@ -96,10 +96,12 @@ type daemon struct {
 	change  sync.Mutex
 	lastGen uint64
 
-	mu         sync.Mutex
-	current    *snapshot
-	closed     bool
-	draining   bool
+	mu       sync.Mutex
+	current  *snapshot
+	closed   bool
+	draining bool
+	// drainEnd is when a drain of the daemon ends the last session.
+	drainEnd   time.Time
 	lastReload *ipc.ReloadOutcome
 
 	*messages
@@ -119,7 +121,7 @@ func Run(ctx context.Context, o Options) error {
 	signals := d.options.Signals
 	if signals == nil {
 		received := make(chan os.Signal, 4)
-		signal.Notify(received, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGTERM, syscall.SIGINT)
+		signal.Notify(received, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
 		defer signal.Stop(received)
 		signals = received
 	}
@@ -271,7 +273,7 @@ func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) {
 			d.onSignal(s)
 		case <-done:
 			done = nil
-			d.drainInBackground(0)
+			d.drainInBackground(drainLimit{explicit: true})
 		case <-finished:
 			waiting = false
 		}
@@ -287,39 +289,52 @@ func (d *daemon) onSignal(s os.Signal) {
 		d.drained.Go(func() { _, _ = d.reload() })
 	case syscall.SIGTERM, syscall.SIGINT:
 		d.onStopSignal(s)
+	case syscall.SIGQUIT:
+		d.stopNow()
 	}
 }
+
+// onStopSignal drains, and with the second signal ends at once. A drain asked
+// for otherwise goes on: the first signal never cuts sessions.
 
 func (d *daemon) onStopSignal(s os.Signal) {
 	now := time.Now()
 	if !d.stopSignal.IsZero() && now.Sub(d.stopSignal) < d.timing.repeat {
 		return
 	}
+	again := !d.stopSignal.IsZero()
 	d.stopSignal = now
-	if d.isDraining() {
-		d.logf("stopping now")
-		d.drainInBackground(0)
+	if again {
+		d.stopNow()
 		return
 	}
-	timeout := d.drainTimeout()
+	how := "send SIGTERM again to stop now"
+	if s == syscall.SIGINT {
+		how = "press Ctrl-C again to stop now"
+	}
+	d.logDrain(d.drainInBackground(drainLimit{timeout: d.drainTimeout()}), how)
+}
+
+func (d *daemon) stopNow() {
+	d.logf("stopping now")
+	d.drainInBackground(drainLimit{explicit: true})
+}
+
+// logDrain says that a drain is under way, and how to stop at once.
+func (d *daemon) logDrain(timeout time.Duration, how string) {
 	if n := d.openSessions(); n > 0 {
-		d.logf("draining, %d sessions are open, for up to %v; %s again to stop now", n, timeout, again(s))
+		d.logf("draining, %s open, for up to %v; %s", count(n, "session is", "sessions are"), timeout.Round(100*time.Millisecond), how)
 	} else {
 		d.logf("stopping")
 	}
-	d.drainInBackground(timeout)
 }
 
-func again(s os.Signal) string {
-	if s == syscall.SIGINT {
-		return "press Ctrl-C"
-	}
-	return "send SIGTERM"
-}
-
-func (d *daemon) drainInBackground(timeout time.Duration) {
-	first := d.markDraining()
-	d.drained.Go(func() { d.drainAll(first, timeout) })
+// drainInBackground returns the time that is left to the sessions.
+func (d *daemon) drainInBackground(limit drainLimit) time.Duration {
+	first, timeout := d.markDraining(limit)
+	limit.timeout = timeout
+	d.drained.Go(func() { d.drainAll(first, limit) })
+	return timeout
 }
 
 // drainTimeout is the drain_timeout in force.

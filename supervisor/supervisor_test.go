@@ -617,7 +617,7 @@ func TestDrainDaemonWaitsForSessions(t *testing.T) {
 	if _, err := b.client.Reload(t.Context()); err == nil {
 		t.Error("a draining daemon reloads")
 	}
-	if !strings.Contains(b.log(), "draining, 1 sessions are open, for up to 1m0s; press Ctrl-C again") {
+	if !strings.Contains(b.log(), "draining, 1 session is open, for up to 1m0s; press Ctrl-C again") {
 		t.Errorf("log:\n%s", b.log())
 	}
 	_ = session.conn.Close()
@@ -727,6 +727,10 @@ func TestControlRefuses(t *testing.T) {
 		{"POST", "/v1/drain", "{", 400},
 		{"POST", "/v1/drain", `{"timeout_seconds":-1}`, 400},
 		{"POST", "/v1/drain", `{"worker":99}`, 409},
+		{"POST", "/v1/drain", `null`, 400},
+		{"POST", "/v1/drain", `{"worker":99} x`, 400},
+		{"POST", "/v1/drain", `{"workers":0}`, 400},
+		{"POST", "/v1/reload", `{}`, 400},
 		{"POST", "/v1/drain", strings.Repeat(" ", controlBody+1), 400},
 	} {
 		r, _ := http.NewRequest(c.method, "http://x"+c.path, strings.NewReader(c.body))
