@@ -12,7 +12,8 @@ type analysis struct {
 	sawService bool
 	// given has the place of the last use of commands that should be used
 	// once.
-	given map[string]Pos
+	given  map[string]Pos
+	logPos map[string]Pos // by path of the log file
 	// pending has the stateful commands since the last service.
 	pending map[string]pendingCommand
 	// listening has the addresses in use by port; Unix sockets are under 0.
@@ -53,6 +54,7 @@ type pendingCommand struct {
 func newAnalysis() analysis {
 	return analysis{
 		given:     map[string]Pos{},
+		logPos:    map[string]Pos{},
 		pending:   map[string]pendingCommand{},
 		listening: map[uint16][]claimed{},
 		userIndex: map[string]int{},

@@ -71,6 +71,17 @@ type Config struct {
 	// ACLs holds every distinct access list; Service.ACL is an index into it.
 	ACLs     [][]Rule  `json:"acls,omitempty"`
 	Services []Service `json:"services"`
+
+	// Places says where in the files some of the above was set.
+	Places Places `json:"-"`
+}
+
+// Places has positions for messages about the machine: of commands that count
+// once, such as "control" and "cpus", by their name, and of the log commands by
+// the path of the log file.
+type Places struct {
+	Commands map[string]Pos
+	Logs     map[string]Pos
 }
 
 // Control describes the control socket. An empty Path means the default of

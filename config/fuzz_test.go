@@ -83,7 +83,9 @@ func checkConfig(t *testing.T, c *Config) {
 	if err := json.Unmarshal(data, &back); err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(*c, back) {
+	want := *c
+	want.Places = Places{}
+	if !reflect.DeepEqual(want, back) {
 		t.Fatalf("over JSON:\n%+v\nbecomes\n%+v", *c, back)
 	}
 }

@@ -47,6 +47,7 @@ func load(name string, data []byte, env environment) (*Config, []Diagnostic) {
 	if l.diags.errors > 0 {
 		return nil, diags
 	}
+	l.cfg.Places = Places{Commands: l.given, Logs: l.logPos}
 	return l.cfg, diags
 }
 

@@ -171,6 +171,10 @@ func TestEverything(t *testing.T) {
 	}
 	rest := *c
 	rest.Services, rest.ACLs, rest.Users, rest.Resolver = nil, nil, nil, Resolver{}
+	if at := rest.Places.Commands["control"]; at.File != testFile || at.Line == 0 {
+		t.Errorf("control at %v", at)
+	}
+	rest.Places = Places{}
 	wantRest := Config{
 		Source: testFile, Files: []string{testFile}, Workers: 2, CPUs: []int{0, 1, 2, 3, 6},
 		Control:      Control{"/run/x.sock", 0o660, "nobody:nogroup"},
@@ -191,6 +195,7 @@ func TestJSONRoundTrip(t *testing.T) {
 	if err := json.Unmarshal(data, &back); err != nil {
 		t.Fatal(err)
 	}
+	c.Places = Places{}
 	if !reflect.DeepEqual(*c, back) {
 		t.Errorf("got:\n%+v\nwant:\n%+v", back, *c)
 	}

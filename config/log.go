@@ -31,6 +31,7 @@ func runLog(l *loader, c call) {
 		l.st.log = Log{Kind: LogStdout}
 	case l.checkPath("log", target):
 		l.st.log = Log{Kind: LogFile, Path: target.text}
+		l.logPos[target.text] = target.pos
 	}
 }
 

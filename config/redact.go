@@ -16,6 +16,7 @@ func (c *Config) Redacted() *Config {
 	out.Resolver.Servers = slices.Clone(c.Resolver.Servers)
 	out.Resolver.Static = cloneStatic(c.Resolver.Static)
 	out.Users = slices.Clone(c.Users)
+	out.Places = Places{maps.Clone(c.Places.Commands), maps.Clone(c.Places.Logs)}
 	for i := range out.Users {
 		out.Users[i].Secret = "***"
 	}

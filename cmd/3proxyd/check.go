@@ -18,12 +18,19 @@ func check(line commandLine, stdout, stderr io.Writer) int {
 	if cfg == nil {
 		return exitFailure
 	}
+	h := thisHost()
+	p := examine(cfg, h)
+	printDiagnostics(stderr, p.warnings)
+	printDiagnostics(stderr, supervisor.CheckLogs(p.openable()))
+	printDiagnostics(stderr, p.errors)
+	if len(p.errors) > 0 {
+		return exitFailure
+	}
 	cpus, err := supervisor.WorkerCPUs(cfg)
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: error: %v\n", cfg.Source, err)
 		return exitFailure
 	}
-	printDiagnostics(stderr, supervisor.CheckLogs(cfg))
 	limits := supervisor.CheckLimits(cfg, len(cpus))
 	if limits.Fatal != "" {
 		fmt.Fprintf(stderr, "%s: error: %s\n", cfg.Source, limits.Fatal)
@@ -33,17 +40,17 @@ func check(line commandLine, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%s: warning: %s\n", cfg.Source, w)
 	}
 	if line.dump {
-		return dump(cfg, stdout, stderr)
+		return dump(dumped{cfg.Redacted(), effectiveOf(cfg, cpus, limits, h.control)}, stdout, stderr)
 	}
 	summary(cfg, len(cpus), limits, stdout)
 	return exitOK
 }
 
-func dump(cfg *config.Config, stdout, stderr io.Writer) int {
+func dump(d dumped, stdout, stderr io.Writer) int {
 	out := json.NewEncoder(stdout)
 	out.SetEscapeHTML(false)
 	out.SetIndent("", "  ")
-	if err := out.Encode(cfg.Redacted()); err != nil {
+	if err := out.Encode(d); err != nil {
 		fmt.Fprintf(stderr, "3proxyd: %v\n", err)
 		return exitFailure
 	}
@@ -52,8 +59,8 @@ func dump(cfg *config.Config, stdout, stderr io.Writer) int {
 
 // summary says what the configuration comes to on this machine.
 func summary(cfg *config.Config, workers int, limits supervisor.Limits, stdout io.Writer) {
-	fmt.Fprintf(stdout, "%s: the configuration is good: %d services, %d workers, %d of %d descriptors needed\n",
-		cfg.Source, len(cfg.Services), workers, limits.Status.FDsNeeded, limits.Status.FDsGranted)
+	fmt.Fprintf(stdout, "%s: the configuration is good: %s, %s, %d of %d descriptors needed\n",
+		cfg.Source, plural(len(cfg.Services), "service"), plural(workers, "worker"), limits.Status.FDsNeeded, limits.Status.FDsGranted)
 	table := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
 	for i, s := range cfg.Services {
 		target := ""

@@ -20,6 +20,11 @@ func daemon(line commandLine, stderr io.Writer) int {
 		printDiagnostics(stderr, diags)
 		return exitFailure
 	}
+	if p := examine(cfg, thisHost()); len(p.errors) > 0 {
+		printDiagnostics(stderr, diags)
+		printDiagnostics(stderr, p.errors)
+		return exitFailure
+	}
 	// The supervisor has little to do: a few threads and a small heap do.
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), 2))
 	debug.SetGCPercent(50)

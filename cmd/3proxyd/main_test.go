@@ -63,7 +63,7 @@ func TestCheck(t *testing.T) {
 	if code != exitFailure || out != "" || !strings.HasPrefix(errs, "FILE:1:1: error: ") || !strings.Contains(errs, "FILE:2:9: error: ") {
 		t.Errorf("bad: exit %d\n%s%s", code, out, errs)
 	}
-	if code, _, errs = runCheck(t, "internal 127.0.0.1\nproxy\ncpus 1000\n"); code != exitFailure || !strings.Contains(errs, "CPU 1000") {
+	if code, _, errs = runCheck(t, "internal 127.0.0.1\nproxy\ncpus 1000\n"); code != exitFailure || !strings.Contains(errs, "FILE:3:1: error: cpus: CPU 1000") {
 		t.Errorf("cpus: exit %d\n%s", code, errs)
 	}
 	var missing bytes.Buffer
