@@ -225,7 +225,8 @@ func TestServiceOptions(t *testing.T) {
 		{"proxy -C1", func(s *Service) bool { return !s.CloseBoth }},
 		{"proxy -e0.0.0.0", func(s *Service) bool { return !s.External4.IsValid() }},
 		{"proxy -olUSE_TCP_FASTOPEN", func(s *Service) bool { return s.ListenOptions[0].Name == "TCP_FASTOPEN" }},
-		{"tcppm -i[::1] 1 x 1", nil},
+		{"tcppm -i[::1] 1 x 1", func(s *Service) bool { return s.ID == "tcppm@[::1]:1" }},
+		{"tcppm -i[::1 1 x 1", nil},
 		{"tcppm 7 Host.Example. 8", func(s *Service) bool {
 			return *s.Target == Endpoint{Host: "host.example", Port: 8} && s.Listen.Port == 7
 		}},

@@ -179,12 +179,13 @@ func runNoEffect(l *loader, c call) {
 func runInclude(l *loader, c call) {
 	path := c.args[0]
 	name := resolvePath(c.name.pos.File, path.text)
-	if at := slices.Index(l.stack, name); at >= 0 {
-		l.errorf(path.pos, "include: %s", cycle(append(l.stack[at:len(l.stack):len(l.stack)], name)))
+	real := l.env.realPath(name)
+	if at := slices.IndexFunc(l.stack, func(f runningFile) bool { return f.real == real }); at >= 0 {
+		l.errorf(path.pos, "include: %s", cycle(l.stack[at:], name))
 		return
 	}
-	if len(l.stack) >= maxNesting {
-		l.errorf(path.pos, "include: files are nested more than %d deep", maxNesting)
+	if len(l.stack) > maxNesting { // the main file is not included
+		l.errorf(path.pos, "include: included files are nested more than %d deep", maxNesting)
 		return
 	}
 	data, name, err := l.readFile(c.name.pos.File, path.text)
@@ -192,18 +193,15 @@ func runInclude(l *loader, c call) {
 		l.errorf(path.pos, "include: cannot read %s: %v", show(path.text), err)
 		return
 	}
-	l.stack = append(l.stack, name)
+	l.stack = append(l.stack, runningFile{name, real})
 	l.runFile(name, data)
 	l.stack = l.stack[:len(l.stack)-1]
 }
 
-func cycle(chain []string) string {
+func cycle(chain []runningFile, last string) string {
 	text := "these files include each other without end: "
-	for i, name := range chain {
-		if i > 0 {
-			text += " -> "
-		}
-		text += fmt.Sprintf("%q", name)
+	for _, f := range chain {
+		text += fmt.Sprintf("%q -> ", f.name)
 	}
-	return text
+	return text + fmt.Sprintf("%q", last)
 }

@@ -4,18 +4,33 @@ import (
 	"errors"
 	"fmt"
 	"os/user"
+	"path/filepath"
 	"strconv"
 )
 
 // environment is what a configuration asks the machine for.
 type environment struct {
 	open func(path string) ([]byte, error)
-	uid  func(name string) (int, error)
-	gid  func(name string) (int, error)
+	// realPath returns path absolute and without symbolic links, or as it is
+	// when there is no such file.
+	realPath func(path string) string
+	uid      func(name string) (int, error)
+	gid      func(name string) (int, error)
 }
 
 func systemEnvironment() environment {
-	return environment{open: openFile, uid: lookupUser, gid: lookupGroup}
+	return environment{open: openFile, realPath: realPath, uid: lookupUser, gid: lookupGroup}
+}
+
+func realPath(path string) string {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return path
+	}
+	if abs, err := filepath.Abs(real); err == nil {
+		return abs
+	}
+	return real
 }
 
 func lookupUser(name string) (int, error) {

@@ -19,8 +19,9 @@ func fakeFiles(files map[string]string) environment {
 			}
 			return []byte(text), nil
 		},
-		uid: fakeID("nobody", 65534),
-		gid: fakeID("nogroup", 65533),
+		realPath: func(path string) string { return path },
+		uid:      fakeID("nobody", 65534),
+		gid:      fakeID("nogroup", 65533),
 	}
 }
 

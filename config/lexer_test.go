@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -143,13 +145,30 @@ func TestInclude(t *testing.T) {
 	}
 }
 
+// TestIncludeLink expects a cycle through symbolic links at the first return.
+func TestIncludeLink(t *testing.T) {
+	dir := t.TempDir()
+	main, link := filepath.Join(dir, "main"), filepath.Join(dir, "link")
+	if err := os.WriteFile(main, []byte("include link\nproxy -i127.0.0.1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("main", link); err != nil {
+		t.Fatal(err)
+	}
+	_, diags := Load(main)
+	wantLines(t, diags, fmt.Sprintf("%s:1:9: error: include: these files include each other without end: %q -> %q", main, main, link))
+	if _, diags := Load(link); len(diags) != 1 {
+		t.Errorf("from the link: %v", lines(diags))
+	}
+}
+
 func TestIncludeLimits(t *testing.T) {
 	files := map[string]string{}
 	for i := range maxNesting + 2 {
 		files[fmt.Sprintf("/etc/%d", i)] = fmt.Sprintf("include %d\n", i+1)
 	}
 	_, diags := loadText("proxy -i127.0.0.1\ninclude 0\n", files)
-	wantLines(t, diags, fmt.Sprintf("/etc/%d:1:9: error: include: files are nested more than 16 deep", maxNesting-2))
+	wantLines(t, diags, fmt.Sprintf("/etc/%d:1:9: error: include: included files are nested more than 16 deep", maxNesting-1))
 
 	// Each file runs the next one many times: without a total limit this
 	// would not end.

@@ -39,7 +39,7 @@ func load(name string, data []byte, env environment) (*Config, []Diagnostic) {
 	case err != nil:
 		l.errorf(start, "cannot read %s: %v", show(name), err)
 	default:
-		l.stack = []string{name}
+		l.stack = []runningFile{{name, env.realPath(name)}}
 		l.runFile(name, data)
 		l.finish(start)
 	}
@@ -51,6 +51,10 @@ func load(name string, data []byte, env environment) (*Config, []Diagnostic) {
 	return l.cfg, diags
 }
 
+// runningFile is a file being run: its name in messages, and its path without
+// symbolic links, by which a file is known again.
+type runningFile struct{ name, real string }
+
 // loader runs a configuration.
 type loader struct {
 	env   environment
@@ -58,8 +62,8 @@ type loader struct {
 	st    state
 	diags diagnostics
 
-	seq   int      // number of the command being run
-	stack []string // files being run, the main file first
+	seq   int           // number of the command being run
+	stack []runningFile // files being run, the main file first
 	reads int
 	bytes int
 	words int

@@ -224,3 +224,17 @@ func TestRedacted(t *testing.T) {
 		t.Error("the copy shares static names with the original")
 	}
 }
+
+func TestBrackets(t *testing.T) {
+	c := mustLoad(t, "internal [::1]\nexternal [2001:db8::1]\nproxy\nproxy -p1 -i[fd00::1] -e[2001:db8::2]\n")
+	for i, want := range []string{"[::1]:3128 2001:db8::1", "[fd00::1]:1 2001:db8::2"} {
+		if s := c.Services[i]; s.Listen.String()+" "+s.External6.String() != want {
+			t.Errorf("%v %v, want %s", s.Listen, s.External6, want)
+		}
+	}
+	for _, bad := range []string{"[127.0.0.1]", "[::1", "::1]", "[]", "[[::1]]"} {
+		if c, _ := loadText("proxy -i"+bad, nil); c != nil {
+			t.Errorf("%s is accepted", bad)
+		}
+	}
+}

@@ -57,9 +57,18 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
+// unbracket drops the brackets of "[ADDRESS]", which IPv6 addresses have
+// elsewhere.
+func unbracket(s string) string {
+	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") && strings.Contains(s, ":") {
+		return s[1 : len(s)-1]
+	}
+	return s
+}
+
 // address reads an address, with a message on failure.
 func (l *loader) address(cmd string, w word) (netip.Addr, bool) {
-	a, err := parseAddr(w.text)
+	a, err := parseAddr(unbracket(w.text))
 	if err == nil {
 		return a, true
 	}
@@ -94,7 +103,7 @@ func (l *loader) listenAddress(cmd string, w word) (Endpoint, bool) {
 		path, ok := l.unixAddress(cmd, w.from(len("unix:")))
 		return Endpoint{Unix: path}, ok
 	}
-	a, err := parseAddr(w.text)
+	a, err := parseAddr(unbracket(w.text))
 	switch {
 	case err != nil && !strings.Contains(w.text, "%"):
 		l.expected(cmd, w, "an IPv4 or IPv6 address, unix:PATH or unix:@NAME")
