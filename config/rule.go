@@ -99,6 +99,11 @@ func (p *ruleParser) items(w word) []word {
 			p.errorf(part.pos, "%s: \"*\" (any) must stand alone", show(w.text))
 			return nil
 		}
+		// What follows the comma may be the rest of a password.
+		if hidden := hideSecret(part.text); hidden != part.text {
+			p.errorf(part.pos, "%s: only addresses and times have a \":\"", show(part.text))
+			return nil
+		}
 	}
 	return parts
 }

@@ -33,7 +33,7 @@ func TestHideSecret(t *testing.T) {
 // TestNoSecretInMessages puts words of users where they do not belong.
 func TestNoSecretInMessages(t *testing.T) {
 	const secret = "wonder,hunter2+land"
-	for _, word := range []string{"alice:CL:" + secret, "alice:CR:" + secret, ":NT:" + secret, "alice:XX" + strings.ReplaceAll(secret, ",", "")} {
+	for _, word := range []string{"alice:CL:" + secret, "alice:CR:" + secret, ":NT:" + secret, "alice:XX:" + secret, "alice:" + secret} {
 		for _, line := range []string{
 			"%", "usrs %", "auth strong users %", "auth %", "allow %", "deny * %", "allow * * %", "allow * * * %",
 			"allow * * * * %", "allow * * * * * %", "allow * * * * * * %", "log %/", "log a %", "log @%", "log &%", "log %%",
