@@ -2,7 +2,7 @@
 //
 //	3proxyd [-c FILE]                 run the daemon
 //	3proxyd check [-c FILE] [--dump]  check a configuration, start nothing
-//	3proxyd version                   print the version
+//	3proxyd version                   print the version (also --version, -V)
 //	3proxyd help                      print how to use it
 //
 // It exits with 0 when it has drained or the configuration is good, with 1 on
