@@ -9,6 +9,22 @@ import (
 // listens unless the configuration says otherwise.
 const SystemControlPath = "/run/3proxy/control.sock"
 
+// ControlPaths returns where the control socket of a daemon started by user
+// uid may be unless the configuration says otherwise: DefaultControlPath, and
+// the user's directory in /tmp, which it falls back to when the directory of
+// the first cannot be made.
+func ControlPaths(uid int, runtimeDir string) []string {
+	first, last := DefaultControlPath(uid, runtimeDir), temporaryControlPath(uid)
+	if first == last {
+		return []string{first}
+	}
+	return []string{first, last}
+}
+
+func temporaryControlPath(uid int) string {
+	return filepath.Join("/tmp", fmt.Sprintf("3proxy-%d", uid), "control.sock")
+}
+
 // DefaultControlPath returns where the control socket of a daemon started by
 // user uid listens unless the configuration says otherwise: for root
 // SystemControlPath, else 3proxy/control.sock in runtimeDir (XDG_RUNTIME_DIR),
@@ -20,5 +36,5 @@ func DefaultControlPath(uid int, runtimeDir string) string {
 	case filepath.IsAbs(runtimeDir):
 		return filepath.Join(runtimeDir, "3proxy", "control.sock")
 	}
-	return filepath.Join("/tmp", fmt.Sprintf("3proxy-%d", uid), "control.sock")
+	return temporaryControlPath(uid)
 }

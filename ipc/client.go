@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
+	"syscall"
 	"time"
 
 	"3proxyd/config"
@@ -21,7 +23,12 @@ const maxAnswer = 64 << 20
 type Client struct {
 	path string
 	http http.Client
+	wait time.Duration
 }
+
+// SetWait bounds how long the daemon may be silent before and within an
+// answer; 0 is no bound.
+func (c *Client) SetWait(d time.Duration) { c.wait = d }
 
 // NewClient returns a client of the daemon whose control socket is path.
 // Nothing is connected yet.
@@ -54,6 +61,14 @@ func (e *RequestError) Error() string { return e.Text }
 // socket.
 var ErrNoDaemon = errors.New("no daemon answers")
 
+// ErrSilent is the error of a call when a daemon took the connection and was
+// silent for too long.
+var ErrSilent = errors.New("the daemon does not answer")
+
+// ErrNotAllowed is the error of a call when the control socket's mode keeps the
+// user from connecting.
+var ErrNotAllowed = errors.New("not allowed to connect")
+
 // Status asks for PathStatus.
 func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return ask[Status](ctx, c, http.MethodGet, PathStatus, nil)
@@ -85,16 +100,25 @@ func (c *Client) Conns(ctx context.Context, visit func(Session) error) error {
 	}
 	defer answer.Body.Close()
 	decoder := json.NewDecoder(answer.Body)
+	var failed []string
 	for {
-		var s Session
-		err := decoder.Decode(&s)
-		if errors.Is(err, io.EOF) {
+		var line struct {
+			Session
+			Error string `json:"error"`
+		}
+		err := decoder.Decode(&line)
+		switch {
+		case len(failed) > 0 && err != nil:
+			return &RequestError{Status: answer.StatusCode, Text: strings.Join(failed, "; ")}
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return fmt.Errorf("%s: %w", PathConns, err)
+		case line.Error != "":
+			failed = append(failed, line.Error)
+			continue
 		}
-		if err := visit(s); err != nil {
+		if err := visit(line.Session); err != nil {
 			return err
 		}
 	}
@@ -127,9 +151,9 @@ func (c *Client) do(ctx context.Context, method, path string, body any) (*http.R
 	if err != nil {
 		return nil, err
 	}
-	answer, err := c.http.Do(request)
+	answer, err := c.watched(request)
 	if err != nil {
-		return nil, connectError(err)
+		return nil, err
 	}
 	if answer.StatusCode/100 == 2 {
 		return answer, nil
@@ -138,9 +162,63 @@ func (c *Client) do(ctx context.Context, method, path string, body any) (*http.R
 	return nil, requestError(answer)
 }
 
+// watched does a request and gives up when the daemon is silent for too long.
+func (c *Client) watched(request *http.Request) (*http.Response, error) {
+	if c.wait <= 0 {
+		answer, err := c.http.Do(request)
+		return answer, connectError(err)
+	}
+	ctx, cancel := context.WithCancelCause(request.Context())
+	timer := time.AfterFunc(c.wait, func() { cancel(ErrSilent) })
+	answer, err := c.http.Do(request.WithContext(ctx))
+	timer.Stop()
+	if err != nil {
+		defer cancel(nil)
+		if context.Cause(ctx) == ErrSilent {
+			return nil, ErrSilent
+		}
+		return nil, connectError(err)
+	}
+	answer.Body = &watchedBody{answer.Body, ctx, cancel, timer, c.wait}
+	return answer, nil
+}
+
+// watchedBody is a body whose daemon may not be silent for longer than wait.
+type watchedBody struct {
+	io.ReadCloser
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+	wait   time.Duration
+}
+
+// Read reads; ErrSilent is the error when nothing comes in time.
+func (b *watchedBody) Read(p []byte) (int, error) {
+	b.timer.Reset(b.wait)
+	n, err := b.ReadCloser.Read(p)
+	b.timer.Stop()
+	if err != nil && context.Cause(b.ctx) == ErrSilent {
+		err = ErrSilent
+	}
+	return n, err
+}
+
+// Close ends the request.
+func (b *watchedBody) Close() error {
+	b.timer.Stop()
+	b.cancel(nil)
+	return b.ReadCloser.Close()
+}
+
 func connectError(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
+		if errors.Is(err, syscall.EACCES) {
+			return fmt.Errorf("%w: %w", ErrNotAllowed, op.Err)
+		}
+		if op.Timeout() {
+			return ErrSilent
+		}
 		return fmt.Errorf("%w: %w", ErrNoDaemon, op.Err)
 	}
 	return err

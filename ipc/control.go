@@ -56,9 +56,11 @@ type WorkerStatus struct {
 	Slot int `json:"slot"`
 	PID  int `json:"pid"` // 0 when none runs
 	CPU  int `json:"cpu"`
-	// State is starting, running, draining, backoff or stopped.
-	State     string    `json:"state"`
-	Started   time.Time `json:"started"`
+	// State is starting, running, draining, stalled (it gives no sign of
+	// life), backoff or stopped.
+	State string `json:"state"`
+	// Started is missing when none runs.
+	Started   time.Time `json:"started,omitzero"`
 	UptimeSec float64   `json:"uptime_seconds"`
 	Restarts  int       `json:"restarts"`
 	// LastExit says how the previous worker of this slot ended.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"time"
 
 	"3proxyd/config"
@@ -18,8 +17,8 @@ const maxDrain = 30 * 24 * time.Hour
 
 // controlAPI answers the requests of the control socket.
 type controlAPI struct {
-	daemon *daemon
-	owner  int
+	daemon     *daemon
+	privileged func(uid int) bool
 }
 
 type endpoint struct {
@@ -57,7 +56,7 @@ func (a *controlAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (a *controlAPI) mayChange(r *http.Request) bool {
 	peer, ok := r.Context().Value(peerKey{}).(ipc.Peer)
-	return ok && (peer.UID == 0 || peer.UID == os.Geteuid() || peer.UID >= 0 && peer.UID == a.owner)
+	return ok && a.privileged(peer.UID)
 }
 
 func (a *controlAPI) status(w http.ResponseWriter, _ *http.Request) {
@@ -126,6 +125,8 @@ func fail(w http.ResponseWriter, code int, err error) {
 
 // answer sends v as JSON; a client that is gone is no concern of the daemon.
 func answer(w http.ResponseWriter, code int, v any) {
+	// What a reload may take is not the client's fault.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(controlWrite))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(v)

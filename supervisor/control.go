@@ -22,9 +22,11 @@ import (
 )
 
 const (
-	// controlConns bounds the connections to the control socket served at
-	// once.
-	controlConns = 32
+	// controlBacklog bounds the connections that wait to be accepted.
+	controlBacklog = 128
+	// controlWrite bounds the time a client may take to read an answer, or a
+	// part of a stream.
+	controlWrite = 10 * time.Second
 	// controlBody bounds the body of a request in bytes.
 	controlBody = 64 << 10
 )
@@ -104,7 +106,7 @@ func (s *controlServer) open(fd int, mode uint32, uid, gid int) error {
 			return err
 		}
 	}
-	if err := unix.Listen(fd, controlConns); err != nil {
+	if err := unix.Listen(fd, controlBacklog); err != nil {
 		return os.NewSyscallError("listen", err)
 	}
 	file := os.NewFile(uintptr(fd), s.path)
@@ -180,24 +182,30 @@ type peerKey struct{}
 // serve answers requests until close.
 func (s *controlServer) serve(d *daemon) {
 	s.server = http.Server{
-		Handler:           &controlAPI{d, s.owner},
+		Handler:           &controlAPI{d, s.privileged},
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      2 * time.Minute,
 		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, peerKey{}, peerOf(c))
+			peer := ipc.Peer{UID: -1, GID: -1}
+			if limited, ok := c.(*limitedConn); ok {
+				peer = limited.peer
+			}
+			return context.WithValue(ctx, peerKey{}, peer)
 		},
 	}
-	_ = s.server.Serve(newLimitListener(s.listener, controlConns))
+	_ = s.server.Serve(newLimitListener(s.listener, s.privileged))
+}
+
+// privileged says whether a user may change something.
+func (s *controlServer) privileged(uid int) bool {
+	return uid == 0 || uid == os.Geteuid() || uid >= 0 && uid == s.owner
 }
 
 // peerOf returns the credentials of a client; an unknown one has user id -1.
 func peerOf(c net.Conn) ipc.Peer {
-	if limited, ok := c.(*limitedConn); ok {
-		c = limited.Conn
-	}
 	if raw, ok := c.(syscall.Conn); ok {
 		if peer, err := ipc.PeerOf(raw); err == nil {
 			return peer

@@ -3,43 +3,91 @@ package supervisor
 import (
 	"net"
 	"sync"
+
+	"3proxyd/ipc"
 )
 
-// limitListener accepts a connection only when fewer than its limit are open.
+// The places of the control socket. Those who may change something have places
+// of their own, which nobody else can take.
+const (
+	privilegedConns = 32
+	otherConns      = 16
+	// userConns bounds the connections of one user without privilege.
+	userConns = 4
+)
+
+// refusal is the answer to a connection there is no place for.
+const refusal = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n" +
+	"Connection: close\r\nContent-Length: 64\r\n\r\n" +
+	`{"error":"too many connections to the control socket are open"}` + "\n"
+
+// limitListener refuses connections that there is no place for, so that those
+// that wait behind them are reached.
 type limitListener struct {
 	net.Listener
-	places chan struct{}
-	closed chan struct{}
-	once   sync.Once
+	privileged func(uid int) bool
+
+	mu   sync.Mutex
+	open map[int]int // of users without privilege
+	// otherOpen is the sum of open.
+	privilegedOpen, otherOpen int
 }
 
-func newLimitListener(l net.Listener, limit int) *limitListener {
-	return &limitListener{Listener: l, places: make(chan struct{}, limit), closed: make(chan struct{})}
+func newLimitListener(l net.Listener, privileged func(uid int) bool) *limitListener {
+	return &limitListener{Listener: l, privileged: privileged, open: map[int]int{}}
 }
 
-// Accept waits for a free place and a connection.
+// Accept waits for a connection that there is a place for.
 func (l *limitListener) Accept() (net.Conn, error) {
-	select {
-	case l.places <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		peer := peerOf(c)
+		if l.take(peer.UID) {
+			return &limitedConn{Conn: c, peer: peer, leave: sync.OnceFunc(func() { l.give(peer.UID) })}, nil
+		}
+		// A new connection has room for it: the write does not wait.
+		_, _ = c.Write([]byte(refusal))
+		_ = c.Close()
 	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.places
-		return nil, err
-	}
-	return &limitedConn{Conn: c, leave: sync.OnceFunc(func() { <-l.places })}, nil
 }
 
-// Close closes the listener, not the accepted connections.
-func (l *limitListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
+func (l *limitListener) take(uid int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.privileged(uid) {
+		if l.privilegedOpen >= privilegedConns {
+			return false
+		}
+		l.privilegedOpen++
+		return true
+	}
+	if l.otherOpen >= otherConns || l.open[uid] >= userConns {
+		return false
+	}
+	l.otherOpen++
+	l.open[uid]++
+	return true
+}
+
+func (l *limitListener) give(uid int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.privileged(uid) {
+		l.privilegedOpen--
+		return
+	}
+	l.otherOpen--
+	if l.open[uid]--; l.open[uid] == 0 {
+		delete(l.open, uid)
+	}
 }
 
 type limitedConn struct {
 	net.Conn
+	peer  ipc.Peer
 	leave func()
 }
 

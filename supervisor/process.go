@@ -31,6 +31,8 @@ const (
 	stateDraining workerState = "draining"
 	stateBackoff  workerState = "backoff"
 	stateStopped  workerState = "stopped"
+	// stateStalled is shown of a process whose event loop does not turn.
+	stateStalled workerState = "stalled"
 )
 
 // process is one worker process.

@@ -45,7 +45,7 @@ func (s *slot) status(d *daemon, now time.Time) []ipc.WorkerStatus {
 	if p := s.current; p != nil {
 		own = p.status(d, now, own)
 	}
-	if d.draining && s.current != nil {
+	if d.draining && s.current != nil && own.State != string(stateStalled) {
 		own.State = string(stateDraining)
 	}
 	list := []ipc.WorkerStatus{own}
@@ -60,6 +60,9 @@ func (s *slot) status(d *daemon, now time.Time) []ipc.WorkerStatus {
 func (p *process) status(d *daemon, now time.Time, w ipc.WorkerStatus) ipc.WorkerStatus {
 	w.PID, w.Started, w.UptimeSec = p.pid, p.started, now.Sub(p.started).Seconds()
 	w.Sessions = d.sessionsOf(p.row)
+	if p.stalled(d) {
+		w.State = string(stateStalled)
+	}
 	return w
 }
 

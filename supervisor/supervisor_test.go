@@ -41,6 +41,7 @@ type bed struct {
 	stderr  *os.File
 	client  *ipc.Client
 	crash   string
+	timing  *timing
 
 	mu   sync.Mutex
 	next func() (*config.Config, []config.Diagnostic)
@@ -80,7 +81,12 @@ func freePorts(t *testing.T, n int) []int {
 
 func startBed(t *testing.T, cfg *config.Config) *bed {
 	t.Helper()
-	b := &bed{t: t, signals: make(chan os.Signal), ended: make(chan error, 1)}
+	return startBedWith(t, cfg, quick())
+}
+
+func startBedWith(t *testing.T, cfg *config.Config, times *timing) *bed {
+	t.Helper()
+	b := &bed{timing: times, t: t, signals: make(chan os.Signal), ended: make(chan error, 1)}
 	b.next = func() (*config.Config, []config.Diagnostic) { return cfg, nil }
 	b.client = ipc.NewClient(cfg.Control.Path)
 	b.crash = filepath.Join(t.TempDir(), "crash")
@@ -113,7 +119,7 @@ func (b *bed) options(cfg *config.Config) Options {
 			defer b.mu.Unlock()
 			return b.next()
 		},
-		Stdout: b.stderr, Stderr: b.stderr, Signals: b.signals, timing: quick(),
+		Stdout: b.stderr, Stderr: b.stderr, Signals: b.signals, timing: b.timing,
 	}
 }
 

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
+	"syscall"
+	"time"
 
 	"3proxyd/ipc"
 )
@@ -18,6 +21,8 @@ type commandLine struct {
 	json    bool
 	worker  *int
 	timeout *float64
+	// wait is how long the daemon may be silent; 0 means the command's own.
+	wait time.Duration
 }
 
 // parseArgs reads the arguments; options may stand before and after the
@@ -57,11 +62,21 @@ func (l *commandLine) parseOptions(args []string) ([]string, error) {
 	flags.Func("worker", "", func(s string) error {
 		n, err := strconv.Atoi(s)
 		l.worker = &n
-		return err
+		if err != nil {
+			return errors.New("it must be the number of a worker")
+		}
+		return nil
 	})
 	flags.Func("timeout", "", func(s string) error {
-		f, err := strconv.ParseFloat(s, 64)
-		l.timeout = &f
+		d, err := parseSeconds(s)
+		seconds := d.Seconds()
+		l.timeout = &seconds
+		return err
+	})
+	flags.Func("wait", "", func(s string) (err error) {
+		if l.wait, err = parseSeconds(s); err == nil && l.wait == 0 {
+			err = errors.New("it must be longer than 0")
+		}
 		return err
 	})
 	err := flags.Parse(args)
@@ -71,6 +86,27 @@ func (l *commandLine) parseOptions(args []string) ([]string, error) {
 	}
 	return flags.Args(), err
 }
+
+// parseSeconds reads a number of seconds, or a time with units such as 1h30m.
+func parseSeconds(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if f, numErr := strconv.ParseFloat(s, 64); numErr == nil {
+		if !(f >= 0 && f <= maxSeconds) {
+			return 0, fmt.Errorf("it must be from 0 to %d seconds", int(maxSeconds))
+		}
+		return time.Duration(f * float64(time.Second)), nil
+	}
+	if err != nil {
+		return 0, errors.New("it must be a number of seconds, or a time such as 90s, 5m or 1h")
+	}
+	if d < 0 || d.Seconds() > maxSeconds {
+		return 0, fmt.Errorf("it must be from 0 to %d seconds", int(maxSeconds))
+	}
+	return d, nil
+}
+
+// maxSeconds bounds a time in seconds: 30 days.
+const maxSeconds = 30 * 24 * 3600
 
 func (l *commandLine) setOutput(format string) error {
 	if format != "text" && format != "json" {
@@ -83,11 +119,32 @@ func (l *commandLine) setOutput(format string) error {
 // defaultSocket is the control socket of the user's own daemon if there is
 // one, else that of the system's.
 func defaultSocket() string {
-	own := ipc.DefaultControlPath(os.Geteuid(), os.Getenv("XDG_RUNTIME_DIR"))
-	if _, err := os.Stat(own); err != nil {
-		if _, err := os.Stat(ipc.SystemControlPath); err == nil {
-			return ipc.SystemControlPath
+	own := ipc.ControlPaths(os.Geteuid(), os.Getenv("XDG_RUNTIME_DIR"))
+	for _, path := range own {
+		if isSocketOf(path, os.Geteuid()) {
+			return path
 		}
 	}
-	return own
+	for _, path := range ipc.ControlPaths(0, "") {
+		if isSocketOf(path, 0) {
+			return path
+		}
+	}
+	return own[0]
+}
+
+// isSocketOf says whether there is a file at path, in a directory that belongs
+// to the user: anybody may make one in /tmp.
+func isSocketOf(path string, uid int) bool {
+	dir, err := os.Lstat(filepath.Dir(path))
+	if err != nil || !dir.IsDir() {
+		return false
+	}
+	st, ok := dir.Sys().(*syscall.Stat_t)
+	if !ok || int(st.Uid) != uid || dir.Mode().Perm()&0o022 != 0 {
+		return false
+	}
+	// A directory one may not search is left to connect(2) to complain about.
+	_, err = os.Lstat(path)
+	return err == nil || errors.Is(err, os.ErrPermission)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -137,14 +138,20 @@ func (s *session) conns(ctx context.Context) error {
 		return s.client.Conns(ctx, func(c ipc.Session) error { return out.Encode(c) })
 	}
 	t := s.table()
-	fmt.Fprintln(t, "WORKER\tID\tSERVICE\tCLIENT\tUSER\tTARGET\tSERVER\tSTATE\tAGE\tIN\tOUT")
+	header := sync.OnceFunc(func() {
+		fmt.Fprintln(t, "WORKER\tID\tSERVICE\tCLIENT\tUSER\tTARGET\tSERVER\tSTATE\tAGE\tIN\tOUT")
+	})
 	err := s.client.Conns(ctx, func(c ipc.Session) error {
+		header()
 		_, err := fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Worker, c.ID, c.Service, c.Client,
 			orDash(printable(c.User)), orDash(printable(c.Target)), orDash(c.Server), c.State,
 			duration(c.AgeSec), size(c.BytesIn), size(c.BytesOut))
 		return err
 	})
-	_ = t.Flush()
+	if err == nil {
+		header()
+	}
+	_ = t.Flush() // an error of writing is kept by output
 	return err
 }
 
@@ -163,8 +170,8 @@ func (s *session) reload(ctx context.Context) error {
 	if !r.Changed {
 		changed = " (nothing has changed)"
 	}
-	fmt.Fprintf(s.out, "generation %d is in force%s: %d services kept, %d added, %d removed\n",
-		r.Generation, changed, len(r.Kept), len(r.Added), len(r.Removed))
+	fmt.Fprintf(s.out, "generation %d is in force%s: %s kept, %d added, %d removed\n",
+		r.Generation, changed, count(len(r.Kept), "service"), len(r.Added), len(r.Removed))
 	for _, id := range r.Added {
 		fmt.Fprintf(s.out, "  added %s\n", id)
 	}
@@ -183,9 +190,10 @@ func (s *session) drain(ctx context.Context) error {
 	case s.line.json:
 		return s.asJSON(r)
 	case s.line.worker != nil:
-		fmt.Fprintf(s.out, "worker %d drains, its successor accepts\n", *s.line.worker)
+		fmt.Fprintf(s.out, "worker %d drains for up to %s, its successor accepts\n", *s.line.worker, duration(r.TimeoutSec))
 	default:
-		fmt.Fprintf(s.out, "the daemon accepts nothing any more and ends with its last session (%d workers)\n", len(r.Draining))
+		fmt.Fprintf(s.out, "the daemon accepts nothing any more and ends with its last session, or in %s (%s)\n",
+			duration(r.TimeoutSec), count(len(r.Draining), "worker"))
 	}
 	return nil
 }

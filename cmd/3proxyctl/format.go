@@ -59,3 +59,11 @@ func printable(s string) string {
 		return '?'
 	}, s)
 }
+
+// count writes a number of things.
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}

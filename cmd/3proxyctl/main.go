@@ -1,6 +1,6 @@
 // Command 3proxyctl asks and controls a running 3proxyd.
 //
-//	3proxyctl [-s SOCKET] [-o text|json] COMMAND
+//	3proxyctl [-s SOCKET] [-o text|json] [--wait S] COMMAND
 //
 //	status                          what runs, and since when
 //	stats                           counters of every service and worker
@@ -8,8 +8,14 @@
 //	reload                          read the configuration again
 //	drain [--worker N] [--timeout S]  stop accepting and end
 //
+// S is a number of seconds, or a time such as 5m or 1h. --wait is how long the
+// daemon may be silent: unless given, 15 seconds, and 60 for reload and drain,
+// which may have to wait for workers.
+//
 // It exits with 0 on success, 1 on a failure, 2 when the command line is wrong
-// and 3 when no daemon answers.
+// and 3 when no daemon answers or the user may not connect to it. With -o json
+// a failure is a JSON object with error, and diagnostics if there are any, on
+// standard output as well.
 package main
 
 import (
@@ -19,6 +25,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"os/user"
+	"strconv"
+	"syscall"
+	"time"
 
 	"3proxyd/ipc"
 )
@@ -31,7 +41,7 @@ const (
 	exitNoDaemon = 3
 )
 
-const usage = `usage: 3proxyctl [-s SOCKET] [-o text|json] COMMAND
+const usage = `usage: 3proxyctl [-s SOCKET] [-o text|json] [--wait S] COMMAND
   status                            what runs, and since when
   stats                             counters of every service and worker
   conns                             the live sessions
@@ -39,6 +49,8 @@ const usage = `usage: 3proxyctl [-s SOCKET] [-o text|json] COMMAND
   drain [--worker N] [--timeout S]  stop accepting, finish what runs, and end;
                                     a single worker is replaced
   help                              print this
+
+S is a number of seconds, or a time such as 5m or 1h.
 `
 
 func main() {
@@ -72,16 +84,70 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stdout, usage)
 		return exitOK
 	}
-	s := &session{client: ipc.NewClient(line.socket), line: line, out: stdout}
-	return report(s, commands[line.command](s, ctx), stderr)
+	out := &output{w: stdout}
+	s := &session{client: ipc.NewClient(line.socket), line: line, out: out}
+	s.client.SetWait(line.waitTime())
+	code := report(s, commands[line.command](s, ctx), stderr)
+	if out.err != nil {
+		fmt.Fprintf(stderr, "3proxyctl: %s: cannot write the output: %v\n", line.command, out.err)
+		return exitFailure
+	}
+	return code
+}
+
+// output keeps the first error of writing.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+// Write writes, unless it has failed before.
+func (o *output) Write(b []byte) (int, error) {
+	if o.err != nil {
+		return 0, o.err
+	}
+	var n int
+	n, o.err = o.w.Write(b)
+	return n, o.err
+}
+
+// The times the daemon may be silent. A reload may have to wait for a worker
+// that does not answer.
+const (
+	waitAnswer = 15 * time.Second
+	waitChange = 60 * time.Second
+)
+
+func (l *commandLine) waitTime() time.Duration {
+	switch {
+	case l.wait > 0:
+		return l.wait
+	case l.command == "reload" || l.command == "drain":
+		return waitChange
+	}
+	return waitAnswer
 }
 
 // report prints an error and returns the exit code.
 func report(s *session, err error, stderr io.Writer) int {
 	var failed *ipc.RequestError
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitOK
+	}
+	if s.line.json {
+		e := ipc.APIError{Error: err.Error()}
+		if errors.As(err, &failed) {
+			e.Diagnostics = failed.Diagnostics
+		}
+		_ = s.asJSON(e)
+	}
+	switch {
+	case errors.Is(err, ipc.ErrNotAllowed):
+		fmt.Fprintf(stderr, "3proxyctl: you may not connect to %s; run as %s\n", s.client.Path(), allowed(s.client.Path()))
+		return exitNoDaemon
+	case errors.Is(err, ipc.ErrSilent):
+		fmt.Fprintf(stderr, "3proxyctl: %s: %v (waited %v; --wait S waits longer)\n", s.client.Path(), err, s.line.waitTime())
+		return exitNoDaemon
 	case errors.Is(err, ipc.ErrNoDaemon):
 		fmt.Fprintf(stderr, "3proxyctl: %s: %v\n", s.client.Path(), err)
 		fmt.Fprintln(stderr, "The daemon prints the path of its control socket when it starts; -s PATH names another.")
@@ -93,4 +159,21 @@ func report(s *session, err error, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "3proxyctl: %s: %v\n", s.line.command, err)
 	return exitFailure
+}
+
+// allowed names who may connect to a socket.
+func allowed(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "root or as the user of the daemon"
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || st.Uid == 0 {
+		return "root (owner of the socket)"
+	}
+	name := strconv.Itoa(int(st.Uid))
+	if u, err := user.LookupId(name); err == nil {
+		name = u.Username
+	}
+	return fmt.Sprintf("root or as %s (owner of the socket)", name)
 }
