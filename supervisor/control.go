@@ -45,26 +45,40 @@ type controlServer struct {
 
 // listenControl opens the control socket.
 func listenControl(c config.Control) (*controlServer, error) {
-	s, err := openControl(c)
-	if err == nil {
-		return s, nil
+	paths := controlPaths(c)
+	var s *controlServer
+	var path string
+	var err error
+	for _, path = range paths {
+		s, err = openControl(c, path)
+		if err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, errNoDirectory) {
+			break
+		}
 	}
-	path := controlPath(c)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, fmt.Errorf("control socket %s is in use by another daemon: stop it, or name another path with `control PATH` (%w)", path, err)
 	}
 	return nil, fmt.Errorf("control socket %s: %w", path, err)
 }
 
-func controlPath(c config.Control) string {
+// controlPaths are the places of the control socket, each to be taken when the
+// directory of the one before cannot be made.
+func controlPaths(c config.Control) []string {
 	if c.Path != "" {
-		return c.Path
+		return []string{c.Path}
 	}
-	return ipc.DefaultControlPath(os.Geteuid(), os.Getenv("XDG_RUNTIME_DIR"))
+	return ipc.ControlPaths(os.Geteuid(), os.Getenv("XDG_RUNTIME_DIR"))
 }
 
-func openControl(c config.Control) (*controlServer, error) {
-	s := &controlServer{path: controlPath(c), owner: os.Geteuid()}
+// errNoDirectory is the error of a default path whose directory cannot be
+// made: the file system is read-only, or the parent is missing.
+var errNoDirectory = errors.New("its directory cannot be made")
+
+func openControl(c config.Control, path string) (*controlServer, error) {
+	s := &controlServer{path: path, owner: os.Geteuid()}
 	if c.Path == "" {
 		if err := controlDir(filepath.Dir(s.path)); err != nil {
 			return nil, err
@@ -126,7 +140,11 @@ func controlDir(dir string) error {
 	if os.Geteuid() == 0 {
 		mode = 0o755
 	}
-	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+	err := os.Mkdir(dir, mode)
+	if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: %w", errNoDirectory, err)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	info, err := os.Lstat(dir)

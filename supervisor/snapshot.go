@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"3proxyd/config"
 	"3proxyd/ipc"
@@ -133,6 +135,10 @@ func (d *daemon) fillListeners(next *snapshot) []config.Diagnostic {
 			failed = append(failed, serviceError(s, text))
 			continue
 		}
+		if s.Listen.Unix != "" && d.isControl(s.Listen.Unix) {
+			failed = append(failed, serviceError(s, s.Listen.Unix+" is the path of the control socket: name another for one of them"))
+			continue
+		}
 		owner[key] = s
 		l := have[key]
 		if l == nil {
@@ -146,6 +152,21 @@ func (d *daemon) fillListeners(next *snapshot) []config.Diagnostic {
 		next.hold(d, l)
 	}
 	return failed
+}
+
+// isControl says whether the control socket is, or will be, at path.
+func (d *daemon) isControl(path string) bool {
+	if d.control != nil {
+		return samePath(path, d.control.path)
+	}
+	return samePath(path, controlPaths(d.startConfig.Control)[0])
+}
+
+func samePath(a, b string) bool {
+	if strings.HasPrefix(a, "@") || strings.HasPrefix(b, "@") {
+		return a == b
+	}
+	return filepath.Clean(a) == filepath.Clean(b)
 }
 
 func (n *snapshot) hold(d *daemon, l *listener) {

@@ -196,6 +196,9 @@ func checkIdentity(cfg *config.Config) error {
 // start opens everything and starts the workers. On failure it leaves nothing
 // behind.
 func (d *daemon) start(ctx context.Context) (err error) {
+	if err := d.checkPIDFile(); err != nil {
+		return err
+	}
 	first, err := d.build(d.startConfig, d.options.Warnings)
 	if err != nil {
 		return err
