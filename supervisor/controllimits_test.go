@@ -2,8 +2,10 @@ package supervisor
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +109,13 @@ func TestStalledWorkerIsNamed(t *testing.T) {
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	b.eventually("the worker has stopped", func() error {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err == nil && !strings.Contains(string(stat), ") T ") {
+			return errors.New(string(stat))
+		}
+		return err
+	})
 	err := b.client.Conns(t.Context(), func(ipc.Session) error { return nil })
 	want := fmt.Sprintf("worker 0 (pid %d) does not answer", pid)
 	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "worker 1") {

@@ -36,8 +36,8 @@ func (d *daemon) logReload(result *ipc.ReloadResult, err error) {
 	var refused *Refused
 	switch {
 	case err == nil:
-		d.logf("generation %d is in force: %d services added, %d removed, %d kept",
-			result.Generation, len(result.Added), len(result.Removed), len(result.Kept))
+		d.logf("generation %d is in force: %s added, %d removed, %d kept",
+			result.Generation, count(len(result.Added), "service", "services"), len(result.Removed), len(result.Kept))
 		for _, w := range result.Warnings {
 			d.logf("%s", w)
 		}
@@ -243,13 +243,22 @@ func (d *daemon) fixedChanges(cfg *config.Config) []config.Diagnostic {
 	} {
 		if !reflect.DeepEqual(f.was, f.now) {
 			warnings = append(warnings, config.Diagnostic{
-				Pos:      config.Pos{File: cfg.Source, Line: 1, Column: 1},
+				Pos:      placeOf(cfg, f.command),
 				Severity: config.Warning,
 				Text:     f.command + ": the change takes effect when the daemon is restarted",
 			})
 		}
 	}
 	return warnings
+}
+
+// placeOf is where a command is given, or the beginning of a file that does not
+// give it any more.
+func placeOf(cfg *config.Config, command string) config.Pos {
+	if pos, ok := cfg.Places.Commands[command]; ok {
+		return pos
+	}
+	return config.Pos{File: cfg.Source, Line: 1, Column: 1}
 }
 
 func describeReload(old, next *snapshot) *ipc.ReloadResult {
