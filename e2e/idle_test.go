@@ -116,7 +116,7 @@ func TestNoLeaks(t *testing.T) {
 }
 
 // checkGoroutines has the runtime print the goroutines of both processes
-// (SIGQUIT), which ends them.
+// (SIGQUIT, and SIGABRT for the supervisor), which ends them.
 func (d *daemon) checkGoroutines(worker int) {
 	t := d.t
 	t.Helper()
@@ -131,9 +131,9 @@ func (d *daemon) checkGoroutines(worker int) {
 	}
 	mark = len(d.out.String())
 	next := children(d.pid())
-	_ = d.cmd.Process.Signal(syscall.SIGQUIT)
+	_ = d.cmd.Process.Signal(syscall.SIGABRT)
 	if !d.waitExit(patience) {
-		t.Fatal("SIGQUIT does not end the supervisor")
+		t.Fatal("SIGABRT does not end the supervisor")
 	}
 	text = d.out.String()[mark:]
 	inSupervisor := countGoroutines(text)
