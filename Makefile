@@ -38,9 +38,13 @@ tools:
 	./.ci/install-tools
 
 test: tools
+	@mkdir -p bin
 	$(GO) vet ./...
 	@test -n '$(RACE)' || echo 'no C compiler: the tests run without the race detector'
-	$(GO) test $(RACE) $(UNIT)
+	$(GO) test -json $(RACE) $(UNIT) > bin/unit.json || { ./.ci/unit-results bin/unit.json; exit 1; }
+	./.ci/unit-results bin/unit.json
+	@# What must not allocate cannot be seen under the race detector.
+	$(GO) test -count=1 -run "Alloc" -v ./relay ./worker
 	$(GO) test -v -count=1 -timeout 10m $(E2EFLAGS) ./e2e
 
 lint:

@@ -273,7 +273,24 @@ func (c *Conn) Blocked() bool { return c.pend.length > 0 || c.out != nil && c.ou
 func (c *Conn) HangupSeen() bool { return c.flags&(flagRDHUP|flagHangup|flagFailed) != 0 }
 
 // Write writes p, keeping a copy of what the socket does not take.
-func (c *Conn) Write(p []byte) { c.write(p, 0) }
+func (c *Conn) Write(p []byte) {
+	if !c.canSend() {
+		c.hold(p)
+		return
+	}
+	c.endNagle()
+	n, errno := sys.Send(c.fd, p, 0)
+	if errno != 0 && !c.sendFailed(errno) {
+		return
+	}
+	if n == len(p) {
+		return
+	}
+	if errno == 0 {
+		c.flags &^= flagWritable
+	}
+	c.hold(p[n:])
+}
 
 // Write2 writes a and then b.
 func (c *Conn) Write2(a, b []byte) {
@@ -298,25 +315,6 @@ func (c *Conn) Write2(a, b []byte) {
 		n = len(a)
 	}
 	c.hold(b[n-len(a):])
-}
-
-func (c *Conn) write(p []byte, flags int) {
-	if !c.canSend() {
-		c.hold(p)
-		return
-	}
-	c.endNagle()
-	n, errno := sys.Send(c.fd, p, flags)
-	if errno != 0 && !c.sendFailed(errno) {
-		return
-	}
-	if n == len(p) {
-		return
-	}
-	if errno == 0 {
-		c.flags &^= flagWritable
-	}
-	c.hold(p[n:])
 }
 
 // endNagle is called before each write. It sets TCP_NODELAY when the socket is

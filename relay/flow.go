@@ -174,7 +174,7 @@ func (f *Flow) copyOnce() bool {
 		f.left -= int64(take)
 	}
 	f.count(take)
-	f.dst.write(p[:take], 0)
+	f.dst.Write(p[:take])
 	if f.left == 0 {
 		f.finish(p[take:])
 		return false
