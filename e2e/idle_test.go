@@ -116,13 +116,13 @@ func TestNoLeaks(t *testing.T) {
 }
 
 // checkGoroutines has the runtime print the goroutines of both processes
-// (SIGQUIT, and SIGABRT for the supervisor), which ends them.
+// (SIGABRT), which ends them.
 func (d *daemon) checkGoroutines(worker int) {
 	t := d.t
 	t.Helper()
 	d.dumped = true
 	mark := len(d.out.String())
-	_ = syscall.Kill(worker, syscall.SIGQUIT)
+	_ = syscall.Kill(worker, syscall.SIGABRT)
 	d.awaitWorker(0, worker)
 	text := d.out.String()[mark:]
 	inWorker := countGoroutines(text)

@@ -139,6 +139,7 @@ func TestHungWorker(t *testing.T) {
 	t.Parallel()
 	echo, ppm := echoOrigin(t), port(t)
 	d := start(t, fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo))
+	d.dumped = true
 	pid := d.worker(0).PID
 	freeze(t, pid)
 	_, stderr, code := d.ctl("reload")

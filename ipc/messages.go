@@ -84,6 +84,8 @@ type Welcome struct {
 type Hello struct {
 	Version int `json:"version"`
 	PID     int `json:"pid"`
+	// Thread is the id of the event loop's thread (gettid(2)).
+	Thread int `json:"thread"`
 }
 
 // Prepare is the body of MsgPrepare.

@@ -15,7 +15,8 @@ func (d *daemon) kickAdoption() {
 }
 
 // adoptLoop lets another worker serve the sockets of a slot whose own worker
-// cannot be started for now, and takes them away again when it runs.
+// cannot be started for now or gives no sign of life, and takes them away again
+// when it runs.
 func (d *daemon) adoptLoop() {
 	for {
 		select {
@@ -44,11 +45,14 @@ func (d *daemon) settleAdoption(s *slot) {
 	adopter, adopted := s.adopter, s.adopted
 	runs := s.current != nil && s.current.state == stateRunning
 	waits := s.current == nil && s.failures > 1
+	if runs && s.current.silence(d) > d.timing.quiet {
+		runs, waits = false, true
+	}
 	if adopter != nil && adopter.state != stateRunning {
 		adopter, adopted = nil, nil
 	}
 	if waits && adopter == nil {
-		adopter = d.chooseAdopter()
+		adopter = d.chooseAdopter(s)
 	}
 	s.adopter, s.adopted = adopter, adopted
 	d.mu.Unlock()
@@ -62,9 +66,9 @@ func (d *daemon) settleAdoption(s *slot) {
 	}
 }
 
-// chooseAdopter returns the running process that has adopted the fewest slots,
-// or nil. The caller holds daemon.mu.
-func (d *daemon) chooseAdopter() *process {
+// chooseAdopter returns the running process of another slot that has adopted
+// the fewest, or nil. The caller holds daemon.mu.
+func (d *daemon) chooseAdopter(orphan *slot) *process {
 	load := map[*process]int{}
 	for _, s := range d.slots {
 		if s.adopter != nil {
@@ -74,7 +78,10 @@ func (d *daemon) chooseAdopter() *process {
 	var best *process
 	for _, s := range d.slots {
 		p := s.current
-		if p != nil && p.state == stateRunning && (best == nil || load[p] < load[best]) {
+		if s == orphan || p == nil || p.state != stateRunning || p.silence(d) > d.timing.quiet {
+			continue
+		}
+		if best == nil || load[p] < load[best] {
 			best = p
 		}
 	}

@@ -8,19 +8,20 @@ import (
 	"3proxyd/ipc"
 )
 
-// silentAfter is the age of a heartbeat, which a worker gives every five
-// seconds, that shows that its event loop does not turn.
-const silentAfter = 15 * time.Second
+// stalled says that the process has not shown for the watchdog's time that its
+// event loop turns.
+func (p *process) stalled(d *daemon) bool { return p.silence(d) > d.timing.silent }
 
-// stalled says that the process has not shown for a while that its event loop
-// turns. Its row may still have the heartbeat of a predecessor.
-func (p *process) stalled(d *daemon) bool {
+// silence is how long ago the process has shown that its event loop turns,
+// which it does every five seconds. Its row may still have the heartbeat of a
+// predecessor.
+func (p *process) silence(d *daemon) time.Duration {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
-		return false
+		return 0
 	}
 	beat := d.shm.Loop(p.row).Get(ipc.Heartbeat)
-	return silence(time.Duration(now.Nano()), beat, time.Since(p.started)) > silentAfter
+	return silence(time.Duration(now.Nano()), beat, time.Since(p.started))
 }
 
 // silence is the age of a heartbeat at beatMS milliseconds, at most that of

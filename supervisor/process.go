@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -49,6 +50,10 @@ type process struct {
 	// exited is closed when the process is reaped; exitText may be read then.
 	exited   chan struct{}
 	exitText string
+	// loopThread is the id of the event loop's thread, 0 while it is not
+	// known; hung says that the process is being ended for its silence.
+	loopThread atomic.Int64
+	hung       atomic.Bool
 
 	// talk is held for an exchange of messages, one at a time. held are the
 	// listeners the worker has, by service; gen is its generation.
@@ -276,6 +281,7 @@ func (p *process) greet(ctx context.Context, d *daemon, l Limits) error {
 	if hello.Version != ipc.Version {
 		return fmt.Errorf("it speaks version %d of the protocol instead of %d", hello.Version, ipc.Version)
 	}
+	p.loopThread.Store(int64(hello.Thread))
 	return p.send(ipc.MsgWelcome, 0, ipc.Welcome{
 		Version: ipc.Version,
 		Slot:    p.slot.index, Row: p.row, Workers: len(d.slots), CPU: p.slot.cpu,
@@ -347,7 +353,9 @@ func (p *process) limitDrain(limit drainLimit) time.Duration {
 // if it does not. final tells that its sockets have no next owner.
 func (p *process) drain(ctx context.Context, d *daemon, limit drainLimit, final bool) error {
 	timeout := p.limitDrain(limit)
-	p.killAfter(timeout + d.timing.killGrace)
+	if !p.hung.Load() {
+		p.killAfter(timeout + d.timing.killGrace)
+	}
 	p.talk.Lock()
 	defer p.talk.Unlock()
 	err := p.send(ipc.MsgDrain, 0, ipc.Drain{TimeoutMS: timeout.Milliseconds(), Final: final})

@@ -146,8 +146,7 @@ func (d *daemon) prepareAll(procs []*process, next *snapshot) error {
 		}
 		p := procs[i]
 		if errors.Is(err, errNoAnswer) {
-			d.logf("worker %d (pid %d) does not answer; killing it", p.slot.index, p.pid)
-			p.kill()
+			p.endHung(d, d.timing.exchange)
 		}
 		d.abortAll(procs, next)
 		return fmt.Errorf("worker %d cannot prepare the new configuration: %w", p.slot.index, err)

@@ -58,6 +58,11 @@ type timing struct {
 	// repeat is the least time between two signals to stop: one that comes
 	// both from a terminal and from a wrapper must not cut the drain short.
 	repeat time.Duration
+	// A worker gives a sign of life every five seconds. watch is how often
+	// they are looked for, quiet the silence after which another worker helps
+	// out, silent that after which the worker is replaced, dump the time it
+	// has to print its goroutines then.
+	watch, quiet, silent, dump time.Duration
 }
 
 var defaultTiming = timing{
@@ -69,6 +74,10 @@ var defaultTiming = timing{
 	cap:       60 * time.Second,
 	conns:     10 * time.Second,
 	repeat:    500 * time.Millisecond,
+	watch:     2 * time.Second,
+	quiet:     8 * time.Second,
+	silent:    15 * time.Second,
+	dump:      3 * time.Second,
 }
 
 // daemon is the running supervisor.
@@ -269,6 +278,7 @@ func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) {
 		d.slotsDone.Wait()
 		close(finished)
 	}()
+	d.drained.Go(func() { d.watch(finished) })
 	done := ctx.Done()
 	for waiting := true; waiting; {
 		select {

@@ -30,6 +30,8 @@ func quick() *timing {
 		greeting: 20 * time.Second, exchange: 2 * time.Second, killGrace: 2 * time.Second,
 		stable: 30 * time.Second, unit: 300 * time.Millisecond, cap: 2 * time.Second,
 		conns: 10 * time.Second,
+		// A fake worker gives no sign of life after its start.
+		watch: 50 * time.Millisecond, quiet: time.Hour, silent: time.Hour, dump: 2 * time.Second,
 	}
 }
 

@@ -77,12 +77,12 @@ const scratchSize = 80 << 10
 // pair, see ipc.WorkerFD.
 func Run(fd int) int {
 	slog.SetDefault(slog.New(newOperatorLog(os.Stderr, os.Getpid())))
+	runtime.LockOSThread()
 	w, err := newWorker(fd)
 	if err != nil {
 		slog.Error("worker cannot start", "error", err)
 		return 1
 	}
-	runtime.LockOSThread()
 	go w.receive()
 	w.loop.Run()
 	w.closeLogs()
@@ -91,8 +91,10 @@ func Run(fd int) int {
 
 func newWorker(fd int) (*Worker, error) {
 	// The supervisor decides what a signal means; one sent to the whole
-	// process group or cgroup must not end a drain.
-	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE)
+	// process group or cgroup must not end a drain. SIGABRT has the runtime
+	// print the goroutines.
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
 	// The loop allocates next to nothing; what there is to collect comes from
 	// lookups, reloads and lists of sessions.
 	debug.SetGCPercent(100)
@@ -114,7 +116,7 @@ func newWorker(fd int) (*Worker, error) {
 
 // greet exchanges the first messages and sets up what they describe.
 func (w *Worker) greet() error {
-	if err := w.conn.Send(ipc.MsgHello, 0, ipc.Hello{Version: ipc.Version, PID: os.Getpid()}); err != nil {
+	if err := w.conn.Send(ipc.MsgHello, 0, ipc.Hello{Version: ipc.Version, PID: os.Getpid(), Thread: unix.Gettid()}); err != nil {
 		return err
 	}
 	if err := w.conn.SetRecvDeadline(time.Now().Add(handshakeTimeout)); err != nil {
