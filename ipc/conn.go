@@ -26,6 +26,11 @@ type Conn struct {
 	// closed is set before file is closed: the error of a raw call that a
 	// close interrupts has no name outside the standard library.
 	closed atomic.Bool
+	// version is that of the frames.
+	version uint8
+	// readsAfterReset has Recv go on after ECONNRESET, which says that the
+	// peer closed its end with unread packets, not that nothing more is here.
+	readsAfterReset bool
 
 	sendMu sync.Mutex
 	recvMu sync.Mutex
@@ -99,7 +104,7 @@ func NewConn(fd int) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{file: file, raw: raw}, nil
+	return &Conn{file: file, raw: raw, version: Version}, nil
 }
 
 // Close closes the socket and wakes a waiting Recv, which returns
@@ -116,7 +121,7 @@ func (c *Conn) SetRecvDeadline(t time.Time) error { return c.file.SetReadDeadlin
 // Send sends one message: body as JSON (nil sends an empty body) and duplicates
 // of fds, which remain the caller's. It waits at most 10 seconds for room.
 func (c *Conn) Send(t Type, id uint32, body any, fds ...int) error {
-	packet, err := encode(t, id, body, len(fds))
+	packet, err := encodeVersion(c.version, t, id, body, len(fds))
 	if err != nil {
 		return err
 	}
@@ -145,21 +150,32 @@ func (c *Conn) Send(t Type, id uint32, body any, fds ...int) error {
 }
 
 func encode(t Type, id uint32, body any, nfds int) ([]byte, error) {
+	return encodeVersion(Version, t, id, body, nfds)
+}
+
+func encodeVersion(version uint8, t Type, id uint32, body any, nfds int) ([]byte, error) {
 	if nfds > MaxFDs {
 		return nil, fmt.Errorf("message type %d: %d descriptors exceed %d", t, nfds, MaxFDs)
 	}
-	var data []byte
-	if body != nil {
-		var err error
-		if data, err = json.Marshal(body); err != nil {
-			return nil, fmt.Errorf("message type %d: %w", t, err)
-		}
+	data, err := marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("message type %d: %w", t, err)
 	}
 	if len(data) > MaxBody {
 		return nil, fmt.Errorf("message type %d: a body of %d bytes exceeds %d", t, len(data), MaxBody)
 	}
-	h := header{typ: t, id: id, nfds: uint16(nfds)}
+	h := header{typ: t, version: version, id: id, nfds: uint16(nfds)}
 	return appendFrame(make([]byte, 0, headerSize+len(data)), h, data), nil
+}
+
+func marshal(body any) ([]byte, error) {
+	switch b := body.(type) {
+	case nil:
+		return nil, nil
+	case Raw:
+		return b, nil
+	}
+	return json.Marshal(body)
 }
 
 // Recv waits for the next message. It returns io.EOF when the peer has closed
@@ -183,7 +199,7 @@ func (c *Conn) Recv() (*Message, error) {
 		closeAll(fds)
 		return nil, fmt.Errorf("%w: a packet of %d bytes was cut off (flags %#x)", ErrFrame, size, flags)
 	}
-	h, body, err := decodeFrame(packet[:n], len(fds))
+	h, body, err := decodeVersion(c.version, packet[:n], len(fds))
 	if err != nil {
 		closeAll(fds)
 		return nil, err
@@ -196,9 +212,12 @@ func (c *Conn) Recv() (*Message, error) {
 func (c *Conn) peek() (int, error) {
 	var n int
 	var recvErr error
-	err := c.raw.Read(func(fd uintptr) bool {
-		n, _, recvErr = unix.Recvfrom(int(fd), nil, unix.MSG_PEEK|unix.MSG_TRUNC)
-		return recvErr != unix.EAGAIN && recvErr != unix.EINTR
+	err := c.raw.Read(func(fd uintptr) (done bool) {
+		recvErr, done = c.attempt(func() (err error) {
+			n, _, err = unix.Recvfrom(int(fd), nil, unix.MSG_PEEK|unix.MSG_TRUNC)
+			return err
+		})
+		return done
 	})
 	return n, c.recvResult(n, err, recvErr)
 }
@@ -207,15 +226,27 @@ func (c *Conn) receive(packet []byte) (n, flags int, fds []int, err error) {
 	oob := make([]byte, unix.CmsgSpace(4*MaxFDs))
 	var oobn int
 	var recvErr error
-	err = c.raw.Read(func(fd uintptr) bool {
-		n, oobn, flags, _, recvErr = unix.Recvmsg(int(fd), packet, oob, unix.MSG_CMSG_CLOEXEC)
-		return recvErr != unix.EAGAIN && recvErr != unix.EINTR
+	err = c.raw.Read(func(fd uintptr) (done bool) {
+		recvErr, done = c.attempt(func() (err error) {
+			n, oobn, flags, _, err = unix.Recvmsg(int(fd), packet, oob, unix.MSG_CMSG_CLOEXEC)
+			return err
+		})
+		return done
 	})
 	if err := c.recvResult(n, err, recvErr); err != nil {
 		return 0, 0, nil, err
 	}
 	fds, err = receivedFDs(oob[:oobn])
 	return n, flags, fds, err
+}
+
+// attempt makes a receiving call and reports whether it has an outcome.
+func (c *Conn) attempt(call func() error) (error, bool) {
+	err := call()
+	if err == unix.ECONNRESET && c.readsAfterReset {
+		err = call()
+	}
+	return err, err != unix.EAGAIN && err != unix.EINTR
 }
 
 // recvResult turns the outcome of a receiving call into Recv's error. A peer

@@ -2,7 +2,9 @@
 //
 //   - messages between the supervisor and a worker (messages.go), framed over
 //     a SOCK_SEQPACKET socket pair with descriptors as SCM_RIGHTS (conn.go);
-//   - the shared memory with counters and limits (shm.go);
+//   - messages between two workers that hand sessions over (move.go), versioned
+//     apart, because they may be of different binaries;
+//   - the shared memory with counters and limits (shm.go, ledger.go);
 //   - the control API of the supervisor (control.go): JSON over HTTP on a Unix
 //     socket, spoken by 3proxyctl.
 //

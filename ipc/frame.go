@@ -10,7 +10,7 @@ import (
 //
 //	0  type     uint16
 //	2  flags    uint8   zero
-//	3  version  uint8   Version
+//	3  version  uint8   Version, or that of another protocol
 //	4  length   uint32  of the body in bytes
 //	8  id       uint32  chosen by the asker, repeated in the answer
 //	12 nfds     uint16  descriptors that travel with the packet
@@ -29,16 +29,17 @@ const MaxFDs = 64
 var ErrFrame = errors.New("malformed frame")
 
 type header struct {
-	typ  Type
-	len  uint32
-	id   uint32
-	nfds uint16
+	typ     Type
+	version uint8
+	len     uint32
+	id      uint32
+	nfds    uint16
 }
 
 // appendFrame appends the header and body to b.
 func appendFrame(b []byte, h header, body []byte) []byte {
 	b = binary.LittleEndian.AppendUint16(b, uint16(h.typ))
-	b = append(b, 0, Version)
+	b = append(b, 0, h.version)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(body)))
 	b = binary.LittleEndian.AppendUint32(b, h.id)
 	b = binary.LittleEndian.AppendUint16(b, h.nfds)
@@ -49,21 +50,27 @@ func appendFrame(b []byte, h header, body []byte) []byte {
 // decodeFrame checks a packet that came with nfds descriptors and returns its
 // header and body. The body shares memory with packet.
 func decodeFrame(packet []byte, nfds int) (header, []byte, error) {
+	return decodeVersion(Version, packet, nfds)
+}
+
+// decodeVersion is decodeFrame for a version of the frames.
+func decodeVersion(want uint8, packet []byte, nfds int) (header, []byte, error) {
 	if len(packet) < headerSize {
 		return header{}, nil, fmt.Errorf("%w: %d bytes are less than a header", ErrFrame, len(packet))
 	}
 	h := header{
-		typ:  Type(binary.LittleEndian.Uint16(packet)),
-		len:  binary.LittleEndian.Uint32(packet[4:]),
-		id:   binary.LittleEndian.Uint32(packet[8:]),
-		nfds: binary.LittleEndian.Uint16(packet[12:]),
+		typ:     Type(binary.LittleEndian.Uint16(packet)),
+		version: packet[3],
+		len:     binary.LittleEndian.Uint32(packet[4:]),
+		id:      binary.LittleEndian.Uint32(packet[8:]),
+		nfds:    binary.LittleEndian.Uint16(packet[12:]),
 	}
-	flags, version := packet[2], packet[3]
+	flags := packet[2]
 	reserved := binary.LittleEndian.Uint16(packet[14:])
 	body := packet[headerSize:]
 	switch {
-	case version != Version:
-		return header{}, nil, fmt.Errorf("%w: version %d instead of %d", ErrFrame, version, Version)
+	case h.version != want:
+		return header{}, nil, fmt.Errorf("%w: version %d instead of %d", ErrFrame, h.version, want)
 	case flags != 0 || reserved != 0:
 		return header{}, nil, fmt.Errorf("%w: reserved bits are set", ErrFrame)
 	case h.len > MaxBody:

@@ -7,7 +7,8 @@ import "sync/atomic"
 // incarnation share a row, so that totals survive a crash), a column for each
 // service. The file is sparse; only pages in use cost memory.
 //
-// Writers: a worker writes its own row only. The supervisor writes the row of
+// Writers: a worker writes its own row only, but for the place of a session
+// that it takes from another worker (ledger.go). The supervisor writes the row of
 // a worker only when that worker is dead (to take back its gauges) and when it
 // gives a column to another service. All accesses are atomic.
 const (
@@ -49,11 +50,8 @@ func (c *LoopCell) Get(k LoopCounter) uint64 { return c[k].Load() }
 func (m *Shm) Acquire(row, col, rows int, max uint64) bool {
 	own := &m.Cell(row, col)[Open]
 	own.Add(1)
-	var sum uint64
-	for r := range rows {
-		sum += m.Cell(r, col)[Open].Load()
-	}
-	if sum > max {
+	sum, exact := m.openSum(col, rows)
+	if sum > max || !exact {
 		own.Add(^uint64(0))
 		return false
 	}
@@ -66,8 +64,15 @@ func (m *Shm) Release(row, col int) { m.Cell(row, col)[Open].Add(^uint64(0)) }
 // TakeBack zeroes the gauges of a dead worker's row in the first cols columns:
 // its open connections and pipes. Only the supervisor may call it.
 func (m *Shm) TakeBack(row, cols int) {
+	m.incarnation(row).Add(1)
 	for col := range cols {
+		m.breakLedger(col, row)
+		// A transfer that has seen the old incarnation is over then.
+		locked := m.lockLedger(col, ledgerSupervisor)
 		m.Cell(row, col)[Open].Store(0)
+		if locked {
+			m.unlockLedger(col)
+		}
 	}
 	m.Loop(row)[PipesOpen].Store(0)
 }
@@ -75,9 +80,6 @@ func (m *Shm) TakeBack(row, cols int) {
 // OpenSum returns the number of open connections of a column in the first rows
 // rows.
 func (m *Shm) OpenSum(col, rows int) uint64 {
-	var sum uint64
-	for row := range rows {
-		sum += m.Cell(row, col)[Open].Load()
-	}
+	sum, _ := m.openSum(col, rows)
 	return sum
 }
