@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 
 // TestMain lets the test binary be a role of the tool.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == cmdOrigin || os.Args[1] == cmdLoad) {
+	if len(os.Args) > 1 && slices.Contains([]string{cmdOrigin, cmdLoad, cmdWire}, os.Args[1]) {
 		main()
 		return
 	}

@@ -33,6 +33,12 @@ type place interface {
 
 // startSelf starts this program as a role.
 func startSelf(r place, args ...string) (*child, error) {
+	return startSelfWith(r, nil, args...)
+}
+
+// startSelfWith starts this program as a role that has files as its descriptors
+// from 3 on.
+func startSelfWith(r place, files []*os.File, args ...string) (*child, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find own binary: %w", err)
@@ -42,6 +48,7 @@ func startSelf(r place, args ...string) (*child, error) {
 		lines: make(chan string, 64), exited: make(chan struct{}),
 	}
 	c.cmd.Stderr = c.stderr
+	c.cmd.ExtraFiles = files
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("pipe: %w", err)
 	}
@@ -71,7 +78,7 @@ func (c *child) pid() int { return c.cmd.Process.Pid }
 // say sends a command.
 func (c *child) say(line string) error {
 	if _, err := io.WriteString(c.in, line+"\n"); err != nil {
-		return fmt.Errorf("send %q: %w", line, err)
+		return fmt.Errorf("send %q to %s: %w; it wrote: %s", line, c.cmd.Args[1], err, c.stderr)
 	}
 	return nil
 }
@@ -115,17 +122,22 @@ func (c *child) expect(ctx context.Context, name string, wait time.Duration) (lo
 // originStats asks the origin for its totals.
 func (c *child) originStats(ctx context.Context) (origin.Stats, error) {
 	var st origin.Stats
+	return st, c.ask(ctx, &st)
+}
+
+// ask puts a role's totals into st.
+func (c *child) ask(ctx context.Context, st any) error {
 	if err := c.say("stats"); err != nil {
-		return st, err
+		return err
 	}
 	line, err := c.hear(ctx, 10*time.Second)
 	if err != nil {
-		return st, err
+		return err
 	}
-	if err := json.Unmarshal([]byte(line), &st); err != nil {
-		return st, fmt.Errorf("origin's totals: %w", err)
+	if err := json.Unmarshal([]byte(line), st); err != nil {
+		return fmt.Errorf("totals of %s: %w", c.cmd.Args[1], err)
 	}
-	return st, nil
+	return nil
 }
 
 // end lets the child finish, and kills it if it does not.

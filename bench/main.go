@@ -34,6 +34,7 @@ const usage = `usage: bench COMMAND [OPTIONS]
 const (
 	cmdOrigin = "_origin"
 	cmdLoad   = "_load"
+	cmdWire   = "_wire"
 )
 
 func main() {
@@ -74,6 +75,8 @@ func dispatch(args []string) error {
 		return originCommand(rest)
 	case cmdLoad:
 		return loadCommand(rest)
+	case cmdWire:
+		return wireCommand(rest)
 	case "help", "-h", "--help":
 		fmt.Print(usage)
 		return nil

@@ -20,7 +20,8 @@ type options struct {
 	scenarios string
 	refs      string
 	cpus      string
-	link      string
+	link      string // with what makes it once it is made
+	linkBy    string
 	data      string
 	out       string
 	bins      pairs
@@ -69,6 +70,7 @@ func parseRun(args []string) (*options, error) {
 	f.StringVar(&o.refs, "ref", defaultRefs, "proxies that the tables compare to")
 	f.StringVar(&o.cpus, "cpus", "", "CPUs of the roles, such as cli=0,prx=1,srv=0 (default: chosen from the machine)")
 	f.StringVar(&o.link, "link", "", "the network between clients and proxy: RATE,DELAY[,LOSS] such as 20mbit,5ms,0.5% (default: as fast as it goes)")
+	f.StringVar(&o.linkBy, "link-by", byAuto, "what makes the --link: netem (the kernel), wire (a process on the client's CPUs), or auto: netem where the kernel has it")
 	f.StringVar(&o.data, "data", "bench/data", "directory for the CSV file and the pictures")
 	f.StringVar(&o.out, "out", "", "the CSV file; if it exists, the runs it lacks are made (default: a new one in --data)")
 	f.Var(o.bins, "bin", "LABEL=PATH: the binary of a proxy; 3proxyd is built from the source if not given")

@@ -38,23 +38,23 @@ func runCommand(ctx context.Context, args []string) (err error) {
 			return fmt.Errorf("scenario %s needs TLS, which the load generator and the origin do not speak", sc.Name)
 		}
 	}
-	var link *lab.Link
-	if o.link != "" {
-		k, err := lab.ParseLink(o.link)
-		if err != nil {
-			return err
-		}
-		link = &k
+	link, err := o.parseLink()
+	if err != nil {
+		return err
 	}
 	l, err := lab.New(ctx, cpus)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
+	var wire *child
 	if link != nil {
-		if err := l.Shape(*link); err != nil {
+		if wire, err = o.shape(ctx, l, *link); err != nil {
 			return err
 		}
+	}
+	if wire != nil {
+		defer wire.end()
 	}
 	subjects, err := o.subjects(ctx, l.Dir)
 	if err != nil {
@@ -63,7 +63,7 @@ func runCommand(ctx context.Context, args []string) (err error) {
 	if err := lab.Pin(cpus.Client); err != nil {
 		return err
 	}
-	return o.measureAll(ctx, l, subjects, scenarios)
+	return o.measureAll(ctx, l, wire, subjects, scenarios)
 }
 
 // job is one run to be made.
@@ -90,7 +90,7 @@ func plan(reps int, subjects []*subject, scenarios []scenario.Scenario) []job {
 	return jobs
 }
 
-func (o *options) measureAll(ctx context.Context, l *lab.Lab, subjects []*subject, scenarios []scenario.Scenario) error {
+func (o *options) measureAll(ctx context.Context, l *lab.Lab, wire *child, subjects []*subject, scenarios []scenario.Scenario) error {
 	jobs := plan(o.reps, subjects, scenarios)
 	if len(jobs) == 0 {
 		return errors.New("none of the proxies serves any of the scenarios")
@@ -106,7 +106,7 @@ func (o *options) measureAll(ctx context.Context, l *lab.Lab, subjects []*subjec
 	}
 	defer file.close()
 	jobs = slices.DeleteFunc(jobs, func(j job) bool { return file.has(o.link, j) })
-	r := runner{opt: o, lab: l, origin: org, file: file, total: len(jobs), began: time.Now(), kernel: kernel(), machine: machine()}
+	r := runner{opt: o, lab: l, origin: org, wire: wire, file: file, total: len(jobs), began: time.Now(), kernel: kernel(), machine: machine()}
 	for i, j := range jobs {
 		if err := r.job(ctx, i, j); err != nil {
 			return errors.Join(err, r.print())

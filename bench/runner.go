@@ -18,6 +18,7 @@ type runner struct {
 	opt     *options
 	lab     *lab.Lab
 	origin  *child
+	wire    *child // nil if there is none
 	file    *results
 	kernel  string
 	machine string
@@ -35,7 +36,7 @@ func (r *runner) job(ctx context.Context, index int, j job) error {
 				return err
 			}
 		}
-		s := &session{lab: r.lab, origin: r.origin, subject: j.subject, sc: r.fit(j.sc), opt: r.opt}
+		s := &session{lab: r.lab, origin: r.origin, wire: r.wire, subject: j.subject, sc: r.fit(j.sc), opt: r.opt}
 		row, err := s.run(ctx, j.rep == 1 && !r.opt.noTrace)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -93,6 +94,9 @@ func summary(r *result.Row) string {
 		text = fmt.Sprintf("%.0f MB/s, %s", float64(r.Bytes)/r.Seconds/1e6, text)
 	default:
 		text = fmt.Sprintf("%.2f KB per connection, %s", r.MemoryPerConn()/1024, text)
+	}
+	if r.LinkLate*100 > r.LinkPackets {
+		text += fmt.Sprintf(", the link was late for %.0f%% of the packets", 100*float64(r.LinkLate)/float64(r.LinkPackets))
 	}
 	if r.Errors > 0 {
 		text += ", errors " + r.ErrorsBy

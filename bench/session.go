@@ -18,6 +18,7 @@ import (
 	"3proxyd/bench/origin"
 	"3proxyd/bench/result"
 	"3proxyd/bench/scenario"
+	"3proxyd/bench/wire"
 )
 
 const (
@@ -30,6 +31,7 @@ const (
 type session struct {
 	lab     *lab.Lab
 	origin  *child
+	wire    *child // nil if there is none
 	subject *subject
 	sc      scenario.Scenario
 	opt     *options
@@ -45,7 +47,7 @@ type snapshot struct {
 	proxy  time.Duration
 	client time.Duration
 	origin time.Duration
-	self   time.Duration
+	self   time.Duration // and the wire's
 }
 
 // run measures; count tells whether to count system calls afterwards.
@@ -68,13 +70,26 @@ func (s *session) run(ctx context.Context, count bool) (row result.Row, err erro
 	if err := s.waitAccepted(ctx, before.Accepted); err != nil {
 		return row, err
 	}
+	linkBefore, err := s.wire.wireStats(ctx)
+	if err != nil {
+		return row, err
+	}
 	res, err := s.measure(ctx)
 	if err != nil {
 		return row, s.explain(err)
 	}
+	linkAfter, err := s.wire.wireStats(ctx)
+	if err != nil {
+		return row, err
+	}
+	s.fillLink(linkBefore, linkAfter)
 	if count && s.sc.Requests() {
 		if err := s.countCalls(ctx); err != nil {
-			return row, s.explain(fmt.Errorf("count system calls: %w", err))
+			if ctx.Err() != nil || s.proxy.ended() {
+				return row, s.explain(fmt.Errorf("count system calls: %w", err))
+			}
+			// The figures taken before are right all the same.
+			s.row.SyscallsBy = "not counted: " + err.Error()
 		}
 	}
 	after, err := s.origin.originStats(ctx)
@@ -204,11 +219,20 @@ func (s *session) secs() float64 {
 }
 
 func (s *session) own(pids []int) map[int]bool {
-	own := map[int]bool{os.Getpid(): true, s.load.pid(): true, s.origin.pid(): true}
-	for _, pid := range pids {
+	own := map[int]bool{s.load.pid(): true, s.origin.pid(): true}
+	for _, pid := range slices.Concat(pids, s.helpers()) {
 		own[pid] = true
 	}
 	return own
+}
+
+// helpers are the processes of the lab that are no role: this one and the wire.
+func (s *session) helpers() []int {
+	pids := []int{os.Getpid()}
+	if s.wire != nil {
+		pids = append(pids, s.wire.pid())
+	}
+	return pids
 }
 
 func (s *session) peak() error {
@@ -224,7 +248,7 @@ func (s *session) snapshot(pids []int) (snapshot, error) {
 		proxy:  measure.ProcessesCPU(pids),
 		client: measure.ProcessesCPU([]int{s.load.pid()}),
 		origin: measure.ProcessesCPU([]int{s.origin.pid()}),
-		self:   measure.ProcessesCPU([]int{os.Getpid()}),
+		self:   measure.ProcessesCPU(s.helpers()),
 	}, err
 }
 
@@ -362,6 +386,14 @@ func (s *session) identify(r *result.Row) {
 	r.Group = string(s.subject.peer.GroupWith(s.subject.options))
 	r.CPUs, r.Link = s.lab.CPUs.String(), s.opt.link
 	r.Conns, r.Active = s.sc.Conns, s.sc.Active
+}
+
+// fillLink tells what happened on the wire while the load ran.
+func (s *session) fillLink(before, after wire.Stats) {
+	s.row.LinkPackets = after.Packets - before.Packets
+	s.row.LinkLost = after.Lost - before.Lost
+	s.row.LinkDropped = after.Dropped - before.Dropped
+	s.row.LinkLate = after.Late - before.Late
 }
 
 // fill completes the row from the load generator's and the origin's counts.

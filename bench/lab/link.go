@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"3proxyd/bench/wire"
 )
 
 // Link describes the network between the clients and the proxy. The zero value
@@ -135,14 +137,22 @@ func (k Link) commands(client, proxy string) [][]string {
 // largest scenario have.
 const linkPackets = "1000000"
 
+// fq counts a flow's queue in packets: frames of full size for as long as the wire
+// queues, and some for flows of small ones.
+const (
+	frameBits = 1514 * 8
+	minQueue  = 100
+)
+
 func (k Link) shaper(ns, dev string) [][]string {
 	delay := strconv.FormatInt(k.Delay.Microseconds(), 10) + "us"
 	loss := strconv.FormatFloat(100*k.Loss, 'f', -1, 64) + "%"
 	rate := strconv.FormatInt(k.Rate, 10) + "bit"
+	queue := strconv.FormatInt(max(k.Rate*int64(wire.Queue/time.Millisecond)/1000/frameBits, minQueue), 10)
 	return [][]string{
 		{"tc", "-n", ns, "qdisc", "add", "dev", dev, "root", "handle", "1:", "netem", "limit", linkPackets, "delay", delay, "loss", loss},
 		{"tc", "-n", ns, "qdisc", "add", "dev", dev, "parent", "1:1", "handle", "10:", "fq",
-			"maxrate", rate, "limit", linkPackets, "flow_limit", "10000", "buckets", "65536", "orphan_mask", "65535"},
+			"maxrate", rate, "limit", linkPackets, "flow_limit", queue, "buckets", "65536", "orphan_mask", "65535"},
 	}
 }
 

@@ -47,7 +47,7 @@ func TestLinkCommands(t *testing.T) {
 	}
 	for _, want := range []string{
 		"tc -n c qdisc add dev cli0 root handle 1: netem limit 1000000 delay 5000us loss 0.5%\n",
-		"tc -n c qdisc add dev ifb0 parent 1:1 handle 10: fq maxrate 20000000bit",
+		"tc -n c qdisc add dev ifb0 parent 1:1 handle 10: fq maxrate 20000000bit limit 1000000 flow_limit 165 ",
 		"ip -n p link set prx0 gso_max_segs 1\n",
 	} {
 		if !strings.Contains(text.String(), want) {

@@ -41,11 +41,7 @@ func (l *Lab) buildNet() error {
 			return err
 		}
 	}
-	links := []link{
-		{l.Client, l.Proxy, "cli0", "prx0", ClientAddr, ProxyAddr},
-		{l.Proxy, l.Origin, "prx1", "srv0", ProxyOutAddr, OriginAddr},
-	}
-	for _, k := range links {
+	for _, k := range []link{l.clientLink(), {l.Proxy, l.Origin, "prx1", "srv0", ProxyOutAddr, OriginAddr}} {
 		if err := k.build(); err != nil {
 			return err
 		}
@@ -55,10 +51,20 @@ func (l *Lab) buildNet() error {
 			return err
 		}
 	}
-	if err := ip("-n", l.Client.ns, "route", "add", "10.0.2.0/24", "via", ProxyAddr.String()); err != nil {
+	if err := l.routeClient(); err != nil {
 		return err
 	}
 	return ip("-n", l.Origin.ns, "route", "add", "10.0.1.0/24", "via", ProxyOutAddr.String())
+}
+
+// clientLink is the one between clients and proxy.
+func (l *Lab) clientLink() link {
+	return link{l.Client, l.Proxy, "cli0", "prx0", ClientAddr, ProxyAddr}
+}
+
+// routeClient makes the client's way to the origin, past the proxy's processes.
+func (l *Lab) routeClient() error {
+	return ip("-n", l.Client.ns, "route", "add", "10.0.2.0/24", "via", ProxyAddr.String())
 }
 
 func (k link) build() error {
@@ -66,6 +72,11 @@ func (k link) build() error {
 		"peer", "name", k.toDev, "netns", k.to.ns, "mtu", "1500"); err != nil {
 		return err
 	}
+	return k.setUp()
+}
+
+// setUp gives the devices of a link their addresses.
+func (k link) setUp() error {
 	if err := setUp(k.from, k.fromDev, k.fromAddr); err != nil {
 		return err
 	}
@@ -83,7 +94,7 @@ func setUp(r *Role, dev string, addr netip.Addr) error {
 }
 
 // steer has the packets that dev receives handled by its role's CPUs: a veth
-// device runs the receiver's work on the sender's CPU, and Receive Packet
+// or TUN device runs the receiver's work on the sender's CPU, and Receive Packet
 // Steering (kernel documentation, networking/scaling) moves it. The file is
 // visible only where sysfs is mounted in the namespace, which `ip netns exec`
 // does.

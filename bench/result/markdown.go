@@ -188,7 +188,7 @@ func PlotKey(mode scenario.Mode, link string) string {
 	if link == "" {
 		return string(mode)
 	}
-	return string(mode) + "-" + strings.NewReplacer(",", "_", "%", "pc").Replace(link)
+	return string(mode) + "-" + strings.NewReplacer(",", "_", " ", "_", "%", "pc").Replace(link)
 }
 
 // grid writes a table with a line for each proxy, copying ones before splicing

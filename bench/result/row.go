@@ -53,6 +53,12 @@ type Row struct {
 	Syscalls   float64 // for each request, from a pass of its own
 	SyscallsBy string  // "name=count ..." for each request
 
+	// Packets both ways on a link made by the wire, while the load ran.
+	LinkPackets int64
+	LinkLost    int64 // by chance, as the link is to
+	LinkDropped int64 // by a connection's full queue
+	LinkLate    int64 // carried more than 1 ms after they were due
+
 	Foreign   float64 // share of the roles' CPUs taken by other processes
 	Steal     float64 // share of the roles' CPUs taken by the hypervisor
 	Disturbed bool    // Foreign or Steal was over the limit
@@ -138,6 +144,10 @@ var columns = []column{
 	count("memory_peak", func(r *Row) *int64 { return &r.MemoryPeak }),
 	number("syscalls", func(r *Row) *float64 { return &r.Syscalls }),
 	text("syscalls_by", func(r *Row) *string { return &r.SyscallsBy }),
+	count("link_packets", func(r *Row) *int64 { return &r.LinkPackets }),
+	count("link_lost", func(r *Row) *int64 { return &r.LinkLost }),
+	count("link_dropped", func(r *Row) *int64 { return &r.LinkDropped }),
+	count("link_late", func(r *Row) *int64 { return &r.LinkLate }),
 	number("foreign", func(r *Row) *float64 { return &r.Foreign }),
 	number("steal", func(r *Row) *float64 { return &r.Steal }),
 	truth("disturbed", func(r *Row) *bool { return &r.Disturbed }),

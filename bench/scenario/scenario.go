@@ -99,9 +99,9 @@ func (s Scenario) KeepsOpen() bool { return s.Kind == KeepAlive || s.Kind == Mix
 // TLS tells whether the load needs TLS, which no load generator speaks.
 func (s Scenario) TLS() bool { return slices.Contains(TLSModes, s.Mode) }
 
-// filesPerConn are the descriptors that a proxy needs for a connection: two
-// sockets, and a pipe's two ends where it splices.
-const filesPerConn = 4
+// filesPerConn are the most descriptors that a proxy needs for a connection: two
+// sockets and, where it splices, two ends of a pipe for each way (3proxy).
+const filesPerConn = 6
 
 // Fit returns s with no more connections than a process can serve with the
 // given number of descriptors, where the name does not say how many, and with

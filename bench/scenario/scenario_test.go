@@ -53,7 +53,7 @@ func TestParseErrors(t *testing.T) {
 func TestFit(t *testing.T) {
 	mix, _ := Parse("relay-mix")
 	mix.Active = 8000
-	if got := mix.Fit(20_500); got.Conns != 5000 || got.Active != 5000 {
+	if got := mix.Fit(30_500); got.Conns != 5000 || got.Active != 5000 {
 		t.Errorf("Fit = %+v, want 5000 connections", got)
 	}
 	if got := mix.Fit(1 << 20); got.Conns != MixConns || got.Active != 8000 {

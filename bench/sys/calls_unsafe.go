@@ -78,6 +78,13 @@ func Read(fd int, p []byte) (int, unix.Errno) {
 	return int(r), 0
 }
 
+// Write writes to a descriptor that is not a socket and takes all or nothing,
+// write(2).
+func Write(fd int, p []byte) unix.Errno {
+	_, _, e := syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
+	return e
+}
+
 // Discard drops up to n received bytes of a TCP socket without copying them,
 // MSG_TRUNC of tcp(7). It returns 0 at the end of the stream.
 func Discard(fd int, n int) (int, unix.Errno) {
