@@ -232,7 +232,7 @@ func verb(r Rule) string {
 // openProxy: anybody who can reach a public address may use it.
 func (c *serviceCheck) openProxy() {
 	s := c.s
-	if s.Kind == TCPPM || s.Listen.Unix != "" || !isPublic(s.Listen.Addr) || !c.admitsAnybody() {
+	if s.Kind == TCPPM || s.Listen.Unix != "" || s.Listen.Systemd != "" || !isPublic(s.Listen.Addr) || !c.admitsAnybody() {
 		return
 	}
 	where := "the public address " + s.Listen.String()

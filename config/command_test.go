@@ -147,6 +147,12 @@ func TestMessages(t *testing.T) {
 		{"proxy -olTCP_NODELAY,TCP_NODELAY=0", "1:22: error: proxy: TCP_NODELAY is given twice in -ol"},
 		{"proxy -or", `1:7: error: proxy: option -or: not supported yet`},
 		{"socks -iunix:/x -ocTCP_NODELAY", "1:1: error: socks: -ocTCP_NODELAY: the service listens on a Unix socket, which does not have this option"},
+		{"proxy -isystemd:", "1:17: error: proxy: -i: expected a socket's FileDescriptorName after systemd:"},
+		{"proxy -isystemd:a:b", `1:18: error: proxy: -i: "a:***": ':' cannot be in the name of a socket`},
+		{"proxy -isystemd:aß", `1:18: error: proxy: -i: "aß": 'ß' cannot be in the name of a socket`},
+		{"proxy -isystemd:" + strings.Repeat("n", 256), `1:17: error: proxy: -i: "` + strings.Repeat("n", 64) + `...": the name of a socket has at most 255 bytes, this has 256`},
+		{"proxy -isystemd:3proxyd/x", `1:17: error: proxy: -i: "3proxyd/x": names that begin with 3proxyd/ are those of sockets the daemon has stored itself`},
+		{"internal systemd:web", `1:10: error: internal: "systemd:***": expected an IPv4 or IPv6 address, unix:PATH or unix:@NAME`},
 
 		{"tcppm 80 host", "1:1: error: tcppm: a word is missing; write: tcppm [OPTIONS] SRCPORT DSTADDR DSTPORT"},
 		{"tcppm 80 host 80 x", "1:18: error: tcppm: there is a word too many here; write: tcppm [OPTIONS] SRCPORT DSTADDR DSTPORT"},
@@ -233,6 +239,8 @@ func TestServiceOptions(t *testing.T) {
 		{"tcppm 7 ::ffff:1.2.3.4 8", func(s *Service) bool { return s.Target.String() == "1.2.3.4:8" }},
 		{"tcppm 7 unix:@x 8", func(s *Service) bool { return *s.Target == Endpoint{Unix: "@x"} }},
 		{"tcppm -iunix:/a 7 h 8", func(s *Service) bool { return s.Listen == Endpoint{Unix: "/a"} }},
+		{"tcppm -isystemd:mail 7 h 8", func(s *Service) bool { return s.Listen == Endpoint{Systemd: "mail"} && s.ID == "tcppm@systemd:mail" }},
+		{`proxy "-isystemd:a b"`, func(s *Service) bool { return s.Listen.String() == "systemd:a b" }},
 	}
 	for _, c := range cases {
 		cfg, diags := loadText(c.text, nil)
@@ -292,6 +300,9 @@ func TestSameAddress(t *testing.T) {
 		{"proxy -i::1 -p9", "socks -i:: -p9", "[::]:9"},
 		{"proxy -iunix:/a/b", "socks -iunix:/a//b", "unix:/a//b"},
 		{"proxy -iunix:@a", "socks -iunix:@b", ""},
+		{"proxy -isystemd:a", "socks -isystemd:b", ""},
+		{"proxy -isystemd:a", "socks -isystemd:a", "systemd:a"},
+		{"proxy -isystemd:a", "socks -i0.0.0.0", ""},
 		{"tcppm -iunix:@a 1 h 1", "tcppm -iunix:@a 2 h 1", "unix:@a"},
 	}
 	for _, c := range cases {

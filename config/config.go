@@ -204,11 +204,16 @@ const MaxServices = 4096
 // an abstract socket; when it is set the rest is unused. Host is a name still
 // to be resolved (targets only); when it is "" Addr holds the address. Port is
 // always set for TCP.
+//
+// Systemd names sockets of the service manager (FileDescriptorName=,
+// systemd.socket(5)), of listening addresses only. The rest is empty in the
+// configuration, and is where the sockets are bound once they are known.
 type Endpoint struct {
-	Unix string     `json:"unix,omitempty"`
-	Host string     `json:"host,omitempty"`
-	Addr netip.Addr `json:"addr"`
-	Port uint16     `json:"port,omitempty"`
+	Systemd string     `json:"systemd,omitempty"`
+	Unix    string     `json:"unix,omitempty"`
+	Host    string     `json:"host,omitempty"`
+	Addr    netip.Addr `json:"addr"`
+	Port    uint16     `json:"port,omitempty"`
 }
 
 // Timeouts are the values of the timeouts command, in seconds.

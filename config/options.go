@@ -122,8 +122,44 @@ func (o *options) listenOn(v word) {
 		o.errorf(v.pos, "-i is given twice")
 		return
 	}
+	o.listenSet = true
+	if strings.HasPrefix(v.text, "systemd:") {
+		o.listenOnSystemd(v.from(len("systemd:")))
+		return
+	}
 	e, ok := o.l.listenAddress(string(o.s.Kind)+": -i", v)
-	o.s.Listen, o.listenSet, o.good = e, true, o.good && ok
+	o.s.Listen, o.good = e, o.good && ok
+}
+
+// StoredPrefix begins the names of the descriptors the daemon keeps in the
+// store of the service manager.
+const StoredPrefix = "3proxyd/"
+
+// maxSocketName bounds the name of a socket of systemd, as systemd does.
+const maxSocketName = 255
+
+// listenOnSystemd reads the name of sockets (FileDescriptorName=,
+// systemd.socket(5)).
+func (o *options) listenOnSystemd(v word) {
+	if v.text == "" {
+		o.errorf(v.pos, "-i: expected a socket's FileDescriptorName after systemd:")
+		return
+	}
+	if len(v.text) > maxSocketName {
+		o.errorf(v.pos, "-i: %s: the name of a socket has at most %d bytes, this has %d", show(v.text), maxSocketName, len(v.text))
+		return
+	}
+	for i, r := range v.text {
+		if r < ' ' || r > '~' || r == ':' {
+			o.errorf(v.at(i), "-i: %s: %q cannot be in the name of a socket", show(v.text), r)
+			return
+		}
+	}
+	if strings.HasPrefix(v.text, StoredPrefix) {
+		o.errorf(v.pos, "-i: %s: names that begin with %s are those of sockets the daemon has stored itself", show(v.text), StoredPrefix)
+		return
+	}
+	o.s.Listen = Endpoint{Systemd: v.text}
 }
 
 func (o *options) connectFrom(v word) {

@@ -120,7 +120,7 @@ func (l *loader) addService(o *options) {
 func (s *Service) targetsItself() bool {
 	t := s.Target
 	switch {
-	case t == nil:
+	case t == nil || s.Listen.Systemd != "":
 		return false
 	case t.Unix != "" || s.Listen.Unix != "":
 		return t.Unix == s.Listen.Unix
@@ -154,9 +154,13 @@ func (l *loader) captureRules() int {
 // finishListen fills in the default port.
 func (o *options) finishListen() {
 	s := &o.s
-	if s.Listen.Unix != "" {
+	if s.Listen.Unix != "" || s.Listen.Systemd != "" {
 		if o.portSet && s.Kind != TCPPM {
-			o.l.warnf(o.portPos, "%s: -p has no effect on a service that listens on a Unix socket", s.Kind)
+			where := "listens on a Unix socket"
+			if s.Listen.Systemd != "" {
+				where = "takes sockets of systemd: they have their ports"
+			}
+			o.l.warnf(o.portPos, "%s: -p has no effect on a service that %s", s.Kind, where)
 		}
 		return
 	}
@@ -188,16 +192,17 @@ func (o *options) socketLevelOnly(letter string, list []SockOpt, what string) {
 
 // claimed is a listening address in use by a service line.
 type claimed struct {
-	addr netip.Addr
-	unix string
-	pos  Pos
+	addr    netip.Addr
+	unix    string
+	systemd string
+	pos     Pos
 }
 
 // claimAddress reports an address that another service listens on. A wildcard
 // address overlaps with every address of its family.
 func (l *loader) claimAddress(s *Service) bool {
-	mine := claimed{s.Listen.Addr, cleanUnix(s.Listen.Unix), s.Pos}
-	if mine.unix == "" && s.Listen.Port == 0 {
+	mine := claimed{s.Listen.Addr, cleanUnix(s.Listen.Unix), s.Listen.Systemd, s.Pos}
+	if mine.unix == "" && mine.systemd == "" && s.Listen.Port == 0 {
 		return true // the port is missing or wrong, which has been reported
 	}
 	for _, other := range l.listening[s.Listen.Port] {
@@ -212,8 +217,8 @@ func (l *loader) claimAddress(s *Service) bool {
 }
 
 func (c claimed) overlaps(o claimed) bool {
-	if c.unix != "" || o.unix != "" {
-		return c.unix == o.unix
+	if c.unix != "" || o.unix != "" || c.systemd != "" || o.systemd != "" {
+		return c.unix == o.unix && c.systemd == o.systemd
 	}
 	if c.addr.Is4() != o.addr.Is4() {
 		return false
@@ -228,8 +233,12 @@ func cleanUnix(path string) string {
 	return filepath.Clean(path)
 }
 
-// String returns "ADDRESS:PORT", "HOST:PORT", "unix:PATH" or "unix:@NAME".
+// String returns "ADDRESS:PORT", "HOST:PORT", "unix:PATH", "unix:@NAME" or
+// "systemd:NAME".
 func (e Endpoint) String() string {
+	if e.Systemd != "" {
+		return "systemd:" + e.Systemd
+	}
 	if e.Unix != "" {
 		return "unix:" + e.Unix
 	}

@@ -36,6 +36,7 @@ func TestWarnings(t *testing.T) {
 		{"twice", "workers 1\nworkers 2\nproxy -i127.0.0.1", "2:1: warning: workers: replaces what 1:1 says"},
 		{"setuid alone", "setuid nobody\nproxy -i127.0.0.1", "1:1: warning: setuid: without setgid the workers keep the group of the supervisor"},
 		{"port of a Unix socket", "proxy -p8 -iunix:/x", "1:9: warning: proxy: -p has no effect on a service that listens on a Unix socket"},
+		{"port of sockets of systemd", "proxy -p8 -isystemd:x", "1:9: warning: proxy: -p has no effect on a service that takes sockets of systemd: they have their ports"},
 		{"target port of a Unix socket", "tcppm 80 unix:/x 5", "1:18: warning: tcppm: the port has no effect: the target is a Unix socket; write 0"},
 		{"target family", "tcppm -i127.0.0.1 -e192.0.2.1 1 ::1 1",
 			"1:1: warning: tcppm: the target [::1]:1 cannot be reached from the external address 192.0.2.1, which is of the other family"},
