@@ -121,8 +121,12 @@ type FileEntry struct {
 	Kind FileKind `json:"kind"`
 	// Service is the ID of the service a listener belongs to.
 	Service string `json:"service,omitempty"`
-	// Slot is the slot the listener belongs to.
+	// Slot is the slot the listener belongs to; those shared by all workers
+	// are numbered from -1 down.
 	Slot int `json:"slot,omitempty"`
+	// Kept says that the socket goes on listening elsewhere when the daemon
+	// gives it up: it must not be shut down.
+	Kept bool `json:"kept,omitempty"`
 	// Log is the path of a log, as in config.Log.Path.
 	Log string `json:"log,omitempty"`
 }

@@ -94,7 +94,7 @@ func (d *daemon) adopt(s *slot, adopter *process, adopted map[string]*listener, 
 	for i, l := range snap.listeners {
 		id := snap.cfg.Services[i].ID
 		if !l.shared && adopted[id] != l {
-			files = append(files, listenerFile(l, id, s.index))
+			files = append(files, listenerFiles(l, id, s.index)...)
 		}
 	}
 	adopter.talk.Lock()

@@ -19,7 +19,7 @@ func (d *daemon) announce() {
 	table := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	for i := range current.cfg.Services {
 		s := &current.cfg.Services[i]
-		fmt.Fprintf(table, "  %s\t%s\t%s\tmaxconn %d\n", s.Kind, s.Listen.String(), targetText(s), current.limits.MaxConn[i])
+		fmt.Fprintf(table, "  %s\t%s\t%s\tmaxconn %d\n", s.Kind, listenText(s), targetText(s), current.limits.MaxConn[i])
 	}
 	_ = table.Flush()
 	fmt.Fprintf(&b, "  workers: %s\n", d.workersText())
@@ -31,6 +31,17 @@ func (d *daemon) announce() {
 	for _, w := range d.warnings(current) {
 		d.logf("warning: %s", w)
 	}
+}
+
+// listenText is where a service listens; sockets of socket units are shown with
+// the address of the first.
+func listenText(s *config.Service) string {
+	if s.Listen.Systemd == "" {
+		return s.Listen.String()
+	}
+	bound := s.Listen
+	bound.Systemd = ""
+	return fmt.Sprintf("%s (%s)", s.Listen.String(), bound.String())
 }
 
 func targetText(s *config.Service) string {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 
 	"3proxyd/config"
 	"3proxyd/ipc"
+	"3proxyd/systemd"
 )
 
 const (
@@ -34,8 +36,10 @@ const (
 // controlServer is the control socket. Who may connect is decided by the
 // file's mode; who may change something, by the peer's user id as well.
 type controlServer struct {
-	path     string
-	file     socketFile
+	path string
+	file socketFile
+	// fd is the listening socket, of which listener has a duplicate.
+	fd       int
 	listener net.Listener
 	server   http.Server
 	// owner is the user besides root and the daemon's own who may change
@@ -44,8 +48,11 @@ type controlServer struct {
 }
 
 // listenControl opens the control socket.
-func listenControl(c config.Control) (*controlServer, error) {
+func listenControl(c config.Control, inherited *inheritance) (*controlServer, error) {
 	paths := controlPaths(c)
+	if s := inheritControl(c, paths, inherited); s != nil {
+		return s, nil
+	}
 	var s *controlServer
 	var path string
 	var err error
@@ -84,29 +91,63 @@ func openControl(c config.Control, path string) (*controlServer, error) {
 			return nil, err
 		}
 	}
-	uid, gid, err := lookupOwner(c.Owner)
-	if err != nil {
-		return nil, err
-	}
-	mode := c.Mode
-	if mode == 0 {
-		mode = 0o600
-	}
 	// Until the owner is set nobody else may connect.
-	fd, file, err := bindUnix(s.path, mode&0o700)
+	fd, file, err := bindUnix(s.path, controlMode(c)&0o700)
 	if err != nil {
 		return nil, err
 	}
 	s.file = file
-	if err := s.open(fd, mode, uid, gid); err != nil {
+	if err := s.setUp(fd, c); err != nil {
 		_ = unix.Close(fd)
 		file.remove()
 		return nil, err
 	}
+	return s, nil
+}
+
+// inheritControl goes on with the control socket of an earlier supervisor, if
+// it is at one of the paths; nil when there is none that works.
+func inheritControl(c config.Control, paths []string, inherited *inheritance) *controlServer {
+	found := inherited.take(func(s systemd.Socket) bool {
+		return s.Name == controlStoreName && s.Network == "unix" && s.Listening &&
+			slices.Contains(paths, s.Path) && present(s.Path)
+	})
+	if len(found) == 0 {
+		return nil
+	}
+	for _, surplus := range found[1:] {
+		_ = unix.Close(surplus.FD)
+	}
+	path := found[0].Path
+	s := &controlServer{path: path, owner: os.Geteuid(), file: fileOfSocket(path)}
+	if err := s.setUp(found[0].FD, c); err != nil {
+		_ = unix.Close(found[0].FD)
+		return nil
+	}
+	return s
+}
+
+// setUp gives the socket at fd its owner and mode and starts to listen. On
+// success fd is used up.
+func (s *controlServer) setUp(fd int, c config.Control) error {
+	uid, gid, err := lookupOwner(c.Owner)
+	if err != nil {
+		return err
+	}
+	if err := s.open(fd, controlMode(c), uid, gid); err != nil {
+		return err
+	}
 	if uid >= 0 {
 		s.owner = uid
 	}
-	return s, nil
+	return nil
+}
+
+func controlMode(c config.Control) uint32 {
+	if c.Mode == 0 {
+		return 0o600
+	}
+	return c.Mode
 }
 
 // open sets the file's owner and mode and starts to listen. On success fd is
@@ -123,14 +164,17 @@ func (s *controlServer) open(fd int, mode uint32, uid, gid int) error {
 	if err := unix.Listen(fd, controlBacklog); err != nil {
 		return os.NewSyscallError("listen", err)
 	}
-	file := os.NewFile(uintptr(fd), s.path)
-	listener, err := net.FileListener(file)
+	duplicate, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return os.NewSyscallError("fcntl", err)
 	}
-	_ = file.Close()
-	s.listener = listener
-	return nil
+	file := os.NewFile(uintptr(duplicate), s.path)
+	defer file.Close()
+	s.listener, err = net.FileListener(file)
+	if err == nil {
+		s.fd = fd
+	}
+	return err
 }
 
 // controlDir makes the directory of a default path. One that belongs to
@@ -241,4 +285,5 @@ func (s *controlServer) close() {
 		_ = s.server.Close()
 	}
 	_ = s.listener.Close()
+	_ = unix.Close(s.fd)
 }

@@ -46,7 +46,7 @@ func TestControlFallsBack(t *testing.T) {
 		t.Skip("root's default path does not depend on the environment")
 	}
 	t.Setenv("XDG_RUNTIME_DIR", filepath.Join(t.TempDir(), "missing"))
-	s, err := listenControl(config.Control{})
+	s, err := listenControl(config.Control{}, new(inheritance))
 	if err != nil {
 		t.Fatal(err)
 	}

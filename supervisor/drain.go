@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"3proxyd/ipc"
+	"3proxyd/systemd"
 )
 
 // drainLimit is how long sessions may go on after a drain has begun.
@@ -46,6 +47,9 @@ func (d *daemon) markDraining(limit drainLimit) (first bool, timeout time.Durati
 	d.drainEnd = limit.until(d.drainEnd)
 	timeout = max(0, time.Until(d.drainEnd))
 	d.mu.Unlock()
+	if first {
+		d.tell(systemd.Stopping, systemd.Status(d.statusLine()))
+	}
 	d.stopRunning()
 	return first, timeout
 }
@@ -64,6 +68,7 @@ func (d *daemon) drainAll(first bool, limit drainLimit) []int {
 	})
 	if first {
 		d.closeInForce()
+		d.emptyStore()
 	}
 	var slots []int
 	for _, p := range procs {

@@ -12,6 +12,7 @@ import (
 
 	"3proxyd/config"
 	"3proxyd/internal/sockopt"
+	"3proxyd/systemd"
 )
 
 // kernelBacklog is the greatest backlog; the kernel cuts it to somaxconn.
@@ -26,19 +27,15 @@ type listener struct {
 	fds      []int
 	backlog  int
 	options  []config.SockOpt
+	// kept says that the sockets are those of socket units, units, which go
+	// on listening when this process does not.
+	kept  bool
+	units []systemd.Socket
 	// file is the Unix socket's file, to be removed with the listener.
 	file socketFile
 	// refs counts the snapshots that hold the listener; guarded by
 	// daemon.mu.
 	refs int
-}
-
-// fd returns the socket of a slot.
-func (l *listener) fd(slot int) int {
-	if l.shared {
-		return l.fds[0]
-	}
-	return l.fds[slot]
 }
 
 // close closes every socket and removes the file of a Unix socket. The
@@ -47,7 +44,9 @@ func (l *listener) fd(slot int) int {
 func (l *listener) close() {
 	l.file.remove()
 	for _, fd := range l.fds {
-		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+		if !l.kept {
+			_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+		}
 		_ = unix.Close(fd)
 	}
 	l.fds = nil
@@ -55,6 +54,9 @@ func (l *listener) close() {
 
 // listenerKey identifies a listening address.
 func listenerKey(e config.Endpoint) string {
+	if e.Systemd != "" {
+		return "systemd:" + e.Systemd
+	}
 	if e.Unix != "" {
 		return "unix:" + e.Unix
 	}

@@ -395,7 +395,7 @@ func (p *process) missing(s *snapshot) []passed {
 	for i, l := range s.listeners {
 		id := s.cfg.Services[i].ID
 		if p.held[id] != l {
-			files = append(files, listenerFile(l, id, p.slot.index))
+			files = append(files, listenerFiles(l, id, p.slot.index)...)
 		}
 	}
 	for _, l := range s.logs {
@@ -404,12 +404,19 @@ func (p *process) missing(s *snapshot) []passed {
 	return files
 }
 
-func listenerFile(l *listener, service string, slot int) passed {
-	entry := ipc.FileEntry{Kind: ipc.FileListener, Service: service, Slot: slot}
-	if l.shared {
-		entry.Kind = ipc.FileSharedListener
+// listenerFiles are a slot's sockets of a listener. Shared ones are numbered
+// from -1 down: they belong to no slot.
+func listenerFiles(l *listener, service string, slot int) []passed {
+	if !l.shared {
+		entry := ipc.FileEntry{Kind: ipc.FileListener, Service: service, Slot: slot, Kept: l.kept}
+		return []passed{{entry, l.fds[slot]}}
 	}
-	return passed{entry, l.fd(slot)}
+	var files []passed
+	for i, fd := range l.fds {
+		entry := ipc.FileEntry{Kind: ipc.FileSharedListener, Service: service, Slot: -1 - i, Kept: l.kept}
+		files = append(files, passed{entry, fd})
+	}
+	return files
 }
 
 // sendFiles sends descriptors in messages that are within the limits of a

@@ -11,6 +11,7 @@ import (
 
 	"3proxyd/config"
 	"3proxyd/ipc"
+	"3proxyd/systemd"
 )
 
 // reload reads the configuration and puts it in force in every worker, or in
@@ -19,7 +20,16 @@ import (
 func (d *daemon) reload() (*ipc.ReloadResult, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
+	if !d.isDraining() {
+		d.tell(systemd.Reloading())
+	}
 	result, err := d.reloadLocked()
+	if err == nil {
+		d.syncStore()
+	}
+	if !d.isDraining() {
+		d.tell(systemd.Ready, systemd.Status(d.statusLine()))
+	}
 	outcome := &ipc.ReloadOutcome{Time: time.Now(), OK: err == nil}
 	if err != nil {
 		outcome.Error = err.Error()

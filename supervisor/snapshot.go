@@ -142,16 +142,40 @@ func (d *daemon) fillListeners(next *snapshot) []config.Diagnostic {
 		owner[key] = s
 		l := have[key]
 		if l == nil {
-			var err error
-			ours := overlaps(have, s.Listen)
-			if l, err = listen(s, len(d.slots), ours); err != nil {
-				failed = append(failed, serviceError(s, listenReason(s.Listen, err, ours)))
+			var diag *config.Diagnostic
+			if l, diag = d.newListener(s, next, overlaps(have, s.Listen)); diag != nil {
+				failed = append(failed, *diag)
 				continue
 			}
 		}
+		s.Listen = l.endpoint
 		next.hold(d, l)
 	}
 	return failed
+}
+
+// newListener makes the listener of a service of inherited sockets, or opens
+// them.
+func (d *daemon) newListener(s *config.Service, next *snapshot, ours bool) (*listener, *config.Diagnostic) {
+	l, err := d.inherited.listener(s, next.cfg.Services, len(d.slots))
+	if err == nil && l != nil {
+		if text := familyWarning(l); text != "" {
+			next.warnings = append(next.warnings, serviceWarning(s, text))
+		}
+		return l, nil
+	}
+	reason := ""
+	switch {
+	case err != nil:
+		reason = err.Error()
+	default:
+		if l, err = listen(s, len(d.slots), ours); err == nil {
+			return l, nil
+		}
+		reason = listenReason(s.Listen, err, ours)
+	}
+	diag := serviceError(s, reason)
+	return nil, &diag
 }
 
 // isControl says whether the control socket is, or will be, at path.
@@ -229,8 +253,13 @@ func (d *daemon) release(s *snapshot) {
 	}
 	for _, l := range s.listeners {
 		l.refs--
-		if l.refs == 0 {
-			l.close()
+		if l.refs > 0 {
+			continue
 		}
+		if l.kept && !d.closed {
+			d.inherited.giveBack(l.units)
+			continue
+		}
+		l.close()
 	}
 }

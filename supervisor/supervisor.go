@@ -8,11 +8,13 @@ import (
 	"os/signal"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"3proxyd/config"
 	"3proxyd/ipc"
+	"3proxyd/systemd"
 )
 
 // Options say what Run runs.
@@ -101,9 +103,15 @@ type daemon struct {
 	adoptKick chan struct{}
 	// stopSignal is when the last signal to stop came; it belongs to serve.
 	stopSignal time.Time
-	// lastGen is guarded by change.
+	inherited  inheritance
+	// untold says that the service manager could not be notified; alive is
+	// received from by serve.
+	untold atomic.Bool
+	alive  chan struct{}
+	// lastGen and store are guarded by change.
 	change  sync.Mutex
 	lastGen uint64
+	store   store
 
 	mu       sync.Mutex
 	current  *snapshot
@@ -139,6 +147,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	d.announce()
+	d.tell(systemd.Ready, systemd.Status(d.statusLine()))
 	d.serve(ctx, signals)
 	return nil
 }
@@ -147,7 +156,7 @@ func newDaemon(o Options) (*daemon, error) {
 	d := &daemon{
 		options: o, timing: defaultTiming, machine: systemMachine(),
 		startConfig: o.Config, started: time.Now(),
-		adoptKick: make(chan struct{}, 1),
+		adoptKick: make(chan struct{}, 1), alive: make(chan struct{}),
 	}
 	if o.timing != nil {
 		d.timing = *o.timing
@@ -208,6 +217,10 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	if err := d.checkPIDFile(); err != nil {
 		return err
 	}
+	if d.inherited.sockets, err = systemd.Inherited(); err != nil {
+		return fmt.Errorf("inherited descriptors: %w", err)
+	}
+	d.store.adopted(d.inherited.sockets)
 	first, err := d.build(d.startConfig, d.options.Warnings)
 	if err != nil {
 		return err
@@ -218,7 +231,7 @@ func (d *daemon) start(ctx context.Context) (err error) {
 			d.closeInForce()
 		}
 	}()
-	d.control, err = listenControl(d.startConfig.Control)
+	d.control, err = listenControl(d.startConfig.Control, &d.inherited)
 	if err != nil {
 		return err
 	}
@@ -227,6 +240,7 @@ func (d *daemon) start(ctx context.Context) (err error) {
 			d.control.close()
 		}
 	}()
+	d.closeUnclaimed()
 	procs, err := d.startWorkers(ctx)
 	if err != nil {
 		return err
@@ -240,6 +254,7 @@ func (d *daemon) start(ctx context.Context) (err error) {
 		go s.run(d, procs[i])
 	}
 	go d.adoptLoop()
+	d.syncStore()
 	go d.control.serve(d)
 	return nil
 }
@@ -279,11 +294,13 @@ func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) {
 		close(finished)
 	}()
 	d.drained.Go(func() { d.watch(finished) })
+	d.drained.Go(func() { d.reportToManager(finished) })
 	done := ctx.Done()
 	for waiting := true; waiting; {
 		select {
 		case s := <-signals:
 			d.onSignal(s)
+		case <-d.alive:
 		case <-done:
 			done = nil
 			d.drainInBackground(drainLimit{explicit: true})

@@ -17,6 +17,16 @@ type socketFile struct {
 	dev, ino uint64
 }
 
+// fileOfSocket is the file of a Unix socket that an earlier supervisor has
+// bound; of an abstract or missing one the zero value.
+func fileOfSocket(path string) socketFile {
+	var st unix.Stat_t
+	if path == "" || path[0] == '@' || unix.Lstat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return socketFile{}
+	}
+	return socketFile{path: path, dev: uint64(st.Dev), ino: st.Ino}
+}
+
 // remove removes the file, unless another process has put its own in its
 // place.
 func (f socketFile) remove() {

@@ -33,6 +33,8 @@ type listener struct {
 	svc  *service
 	id   string // of the service
 	slot int
+	// kept says that the socket outlives the daemon's use of it.
+	kept bool
 	// limited says that it is paused at maxconn, for retryMS next time.
 	limited bool
 	retryMS int64
@@ -48,7 +50,7 @@ func (w *Worker) addListener(r receivedFD) {
 		return
 	}
 	w.dropListeners(func(s *listener) bool { return s.id == r.Service && s.slot == r.Slot }, false)
-	s := &listener{w: w, svc: v, id: r.Service, slot: r.Slot}
+	s := &listener{w: w, svc: v, id: r.Service, slot: r.Slot, kept: r.Kept}
 	if errno := w.loop.Listen(&s.Listener, int32(r.fd), r.Kind == ipc.FileSharedListener, s); errno != 0 {
 		slog.Error("cannot serve listening socket", "service", r.Service, "error", errno)
 		unix.Close(r.fd)
@@ -81,7 +83,7 @@ func (w *Worker) dropListeners(match func(*listener) bool, empty bool) {
 			kept = append(kept, s)
 			continue
 		}
-		if empty {
+		if empty && !s.kept {
 			s.Drain(maxQueue)
 			_ = unix.Shutdown(int(s.FD()), unix.SHUT_RDWR)
 		}

@@ -1,0 +1,271 @@
+package supervisor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/config"
+	"3proxyd/systemd"
+)
+
+// inheritance are descriptors this process was started with and that nothing
+// has taken yet: sockets of the service manager's socket units, and those an
+// earlier supervisor put into its store.
+type inheritance struct {
+	mu      sync.Mutex
+	sockets []systemd.Socket
+}
+
+// stored says that the daemon itself has put the socket into the store. The
+// others belong to a socket unit.
+func stored(s systemd.Socket) bool { return strings.HasPrefix(s.Name, config.StoredPrefix) }
+
+// take removes and returns the sockets for which match is true.
+func (h *inheritance) take(match func(systemd.Socket) bool) []systemd.Socket {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var taken []systemd.Socket
+	h.sockets = slices.DeleteFunc(h.sockets, func(s systemd.Socket) bool {
+		if !match(s) {
+			return false
+		}
+		taken = append(taken, s)
+		return true
+	})
+	return taken
+}
+
+// giveBack keeps sockets of a service that is gone for one that may come.
+func (h *inheritance) giveBack(sockets []systemd.Socket) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sockets = append(h.sockets, sockets...)
+}
+
+// acceptsStreams says that the socket is one a service of today can serve.
+func acceptsStreams(s systemd.Socket) bool {
+	return s.Listening && (s.Network == "tcp" || s.Network == "unix")
+}
+
+// forService takes the sockets of a service, by name or by address. Those of
+// socket units go before those of the store: they may be the same.
+func (h *inheritance) forService(e config.Endpoint, others []config.Service) ([]systemd.Socket, error) {
+	if e.Systemd != "" {
+		return h.byName(e.Systemd, others)
+	}
+	for _, wanted := range []bool{false, true} {
+		found := h.take(func(s systemd.Socket) bool {
+			return stored(s) == wanted && acceptsStreams(s) && boundTo(s, e) && present(s.Path)
+		})
+		if len(found) > 0 {
+			return found, nil
+		}
+	}
+	return nil, nil
+}
+
+// byName takes the sockets of a name but for those another service wants by
+// their address.
+func (h *inheritance) byName(name string, others []config.Service) ([]systemd.Socket, error) {
+	found := h.take(func(s systemd.Socket) bool {
+		return s.Name == name && acceptsStreams(s) && !slices.ContainsFunc(others, func(o config.Service) bool {
+			return o.Listen.Systemd == "" && boundTo(s, o.Listen)
+		})
+	})
+	if len(found) > 0 {
+		return found, nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.sockets {
+		if s.Name == name {
+			return nil, fmt.Errorf("the inherited socket %q %s", name, unfit(s))
+		}
+	}
+	return nil, fmt.Errorf("no socket of the name %q was inherited: "+
+		"the daemon must be started by a socket unit with FileDescriptorName=%s", name, name)
+}
+
+// unfit says why no service can take a socket.
+func unfit(s systemd.Socket) string {
+	switch {
+	case s.Network == "udp" || s.Network == "unixgram":
+		return fmt.Sprintf("(%s) is for datagrams, which no service takes", s)
+	case s.Network == "tcp" || s.Network == "unix":
+		return fmt.Sprintf("(%s) does not listen: set Accept=no in its unit", s)
+	}
+	return fmt.Sprintf("(%s) cannot be served", s)
+}
+
+// present says that clients can still find a Unix socket: its file may have
+// been removed.
+func present(path string) bool {
+	return path == "" || path[0] == '@' || fileOfSocket(path) != socketFile{}
+}
+
+// boundTo says whether a socket is where a service listens. An IPv6 wildcard
+// socket that takes IPv4 clients as well is also 0.0.0.0.
+func boundTo(s systemd.Socket, e config.Endpoint) bool {
+	switch {
+	case e.Unix != "":
+		return s.Network == "unix" && samePath(s.Path, e.Unix)
+	case s.Network != "tcp" || s.Addr.Port() != e.Port:
+		return false
+	case s.DualStack() && e.Addr.Unmap() == netip.IPv4Unspecified():
+		return true
+	}
+	return s.Addr.Addr().Unmap() == e.Addr.Unmap()
+}
+
+// listener makes the listener of a service of inherited sockets; nil when there
+// are none. Missing sockets of an own SO_REUSEPORT group are opened,
+// so that each slot has one; any other number is shared by all workers.
+func (h *inheritance) listener(s *config.Service, others []config.Service, slots int) (*listener, error) {
+	sockets, err := h.forService(s.Listen, others)
+	if err != nil || len(sockets) == 0 {
+		return nil, err
+	}
+	locate(&s.Listen, sockets)
+	l := &listener{
+		key:      listenerKey(s.Listen),
+		endpoint: s.Listen,
+		backlog:  s.Backlog,
+		options:  s.ListenOptions,
+		kept:     !stored(sockets[0]),
+		shared:   true,
+	}
+	if l.kept {
+		l.units = sockets
+	} else {
+		l.file = fileOfSocket(s.Listen.Unix)
+	}
+	l.assign(sockets, slots)
+	if err := l.adopt(s.Backlog != 0); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// locate notes where the sockets of a name are bound: the first of them, or
+// the first Unix socket.
+func locate(e *config.Endpoint, sockets []systemd.Socket) {
+	if e.Systemd == "" {
+		return
+	}
+	first := sockets[0]
+	for _, s := range sockets {
+		if s.Network == "unix" {
+			first = s
+		}
+	}
+	e.Unix, e.Addr, e.Port = first.Path, first.Addr.Addr().Unmap(), first.Addr.Port()
+}
+
+// assign gives each slot its socket if there is one for each, of one
+// SO_REUSEPORT group.
+func (l *listener) assign(sockets []systemd.Socket, slots int) {
+	for _, s := range sockets {
+		l.fds = append(l.fds, s.FD)
+	}
+	if option(l.options, "SO_REUSEPORT", 1) == 0 || !oneGroup(sockets) || len(sockets) > slots {
+		return
+	}
+	bySlot := slices.Clone(sockets)
+	slices.SortStableFunc(bySlot, func(a, b systemd.Socket) int { return slotOf(a) - slotOf(b) })
+	for i, s := range bySlot {
+		l.fds[i] = s.FD
+	}
+	l.shared = len(sockets) < slots && !l.fillGroup(slots)
+}
+
+// oneGroup says whether the sockets share the connections of one address.
+func oneGroup(sockets []systemd.Socket) bool {
+	return !slices.ContainsFunc(sockets, func(s systemd.Socket) bool {
+		return s.Network != "tcp" || !s.ReusePort || s.Addr != sockets[0].Addr || s.V6Only != sockets[0].V6Only
+	})
+}
+
+// fillGroup opens the sockets that are missing for the slots. It fails where
+// the kernel lets the group's owner only join it (SO_REUSEPORT, socket(7)).
+func (l *listener) fillGroup(slots int) bool {
+	if l.kept {
+		return false
+	}
+	had := len(l.fds)
+	for len(l.fds) < slots {
+		fd, err := l.bindTCP(true)
+		if err == nil {
+			l.fds = append(l.fds, fd)
+			err = l.listen(fd)
+		}
+		if err != nil {
+			for _, fd := range l.fds[had:] {
+				_ = unix.Close(fd)
+			}
+			l.fds = l.fds[:had]
+			return false
+		}
+	}
+	return true
+}
+
+// adopt gives inherited sockets what those opened here have. Their backlog is
+// left alone unless the service sets one.
+func (l *listener) adopt(backlog bool) error {
+	for _, fd := range l.fds {
+		if err := unix.SetNonblock(fd, true); err != nil {
+			return fmt.Errorf("fcntl: %w", err)
+		}
+		if l.endpoint.Unix == "" {
+			setClientDefaults(fd)
+		}
+		if err := applyOptions(fd, l.options); err != nil {
+			return err
+		}
+		if backlog {
+			if err := l.listen(fd); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// setClientDefaults sets what accepted sockets inherit; a Unix socket has none
+// of it.
+func setClientDefaults(fd int) {
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+}
+
+// familyWarning says that an inherited socket takes clients of more families
+// than the service's address has.
+func familyWarning(l *listener) string {
+	for _, s := range l.units {
+		if l.endpoint.Systemd == "" && s.DualStack() {
+			return fmt.Sprintf("the inherited socket %q takes IPv4 and IPv6 clients: BindIPv6Only=ipv6-only in its unit changes that", s.Name)
+		}
+	}
+	return ""
+}
+
+// closeUnclaimed closes the sockets no service wants, and says so.
+func (d *daemon) closeUnclaimed() {
+	for _, s := range d.inherited.take(func(systemd.Socket) bool { return true }) {
+		switch {
+		case stored(s):
+			d.logf("no service is at %s any more: the socket is closed", s)
+		case acceptsStreams(s):
+			d.logf("warning: no service wants the inherited socket %q (%s): it is closed", s.Name, s)
+		default:
+			d.logf("warning: the inherited descriptor %q %s: it is closed", s.Name, unfit(s))
+		}
+		_ = unix.Close(s.FD)
+	}
+}
