@@ -23,10 +23,12 @@ const (
 
 	// maxPipes bounds the pipes of one worker.
 	maxPipes = 256
-	// enoughPipes of the great size are worth more than many small ones.
-	enoughPipes   = 16
-	greatPipeSize = 1 << 20
-	smallPipeSize = 256 << 10
+	// pipeSize is the size in bytes each pipe is asked to have. Measured with 16
+	// streams (CPU seconds for a GB): 64 KB 0.78, 128 KB 0.74, 256 KB 0.68,
+	// 512 KB 0.70, 1 MB 0.75; with one: 0.87, 0.82, 0.80, 0.80, 0.83. A larger
+	// splice is sent in one burst, and where the congestion control paces, each
+	// of its segments then waits for a timer of its own.
+	pipeSize = 256 << 10
 )
 
 // Limits is what the machine allows a configuration.
@@ -177,15 +179,12 @@ func (l *Limits) setMaxConn(cfg *config.Config, n need, granted int) {
 // beyond the budget a page or two (pipe(7)); a quarter of the budget is left to
 // the user's other programs.
 func pipeShare(m machine, n need) (pipes, size int) {
-	size = min(greatPipeSize, m.pipeMaxSize())
+	size = min(pipeSize, m.pipeMaxSize())
 	budget := m.pipeBudget()
 	if n.root || budget == 0 {
 		return maxPipes, size
 	}
 	share := budget / 4 * 3 / n.workers
-	if share/size < enoughPipes {
-		size = min(size, smallPipeSize)
-	}
 	return min(maxPipes, share/size), size
 }
 

@@ -85,25 +85,25 @@ func TestMeasure(t *testing.T) {
 		"explicit, enough": {
 			cfg: services(1000), workers: 2, euid: 0,
 			granted: 2*1000 + 2*256 + 1 + 64, needed: 2*1000 + 2*256 + 1 + 64,
-			maxConn: []int{1000}, pipes: 256, size: 1 << 20,
+			maxConn: []int{1000}, pipes: 256, size: 256 << 10,
 		},
 		"explicit, hard limit too low": {
 			change: func(f *fakeMachine) { f.hard = 4096 },
 			cfg:    services(5000), workers: 2, euid: 0,
 			granted: 4096, needed: 10000 + 512 + 1 + 64,
-			maxConn: []int{5000}, pipes: 256, size: 1 << 20,
+			maxConn: []int{5000}, pipes: 256, size: 256 << 10,
 			warnings: []string{"needs 10577 descriptors for 5000 connections, but only 4096 are granted, 6481 too few: set LimitNOFILE=10577"},
 		},
 		"explicit, hard limit raised": {
 			change: func(f *fakeMachine) { f.hard, f.mayRaise = 4096, true },
 			cfg:    services(5000), workers: 2, euid: 0,
 			granted: 10577, needed: 10577,
-			maxConn: []int{5000}, pipes: 256, size: 1 << 20,
+			maxConn: []int{5000}, pipes: 256, size: 256 << 10,
 		},
 		"unset, plenty": {
 			cfg: services(0, 0), workers: 4, euid: 0,
 			granted: 2*25000 + 512 + 2 + 64, needed: 2*25000 + 512 + 2 + 64,
-			maxConn: []int{100_000, 100_000}, pipes: 256, size: 1 << 20,
+			maxConn: []int{100_000, 100_000}, pipes: 256, size: 256 << 10,
 			warnings: []string{"services without maxconn may reach 100000 connections, but there are 28232 local ports"},
 		},
 		"unset, few": {
@@ -111,35 +111,35 @@ func TestMeasure(t *testing.T) {
 			cfg:    services(0), workers: 2, euid: 0,
 			// 128 pipes at most of 1024 descriptors.
 			granted: 1024, needed: 2*351 + 256 + 1 + 64,
-			maxConn: []int{702}, pipes: 128, size: 1 << 20,
+			maxConn: []int{702}, pipes: 128, size: 256 << 10,
 		},
 		"hopeless": {
 			change: func(f *fakeMachine) { f.soft, f.hard = 64, 64 },
 			cfg:    services(0), workers: 1, euid: 0,
 			granted: 64, needed: 4*1 + 2 + 64,
-			maxConn: []int{1}, pipes: 0, size: 1 << 20,
+			maxConn: []int{1}, pipes: 0, size: 256 << 10,
 			fatal: "needs at least 67 descriptors, but only 64 are granted: set LimitNOFILE=67 in the unit, or `ulimit -n 67`",
 		},
 		"room for one": {
 			change: func(f *fakeMachine) { f.soft, f.hard = 67, 67 },
 			cfg:    services(0), workers: 1, euid: 0,
 			granted: 67, needed: 4 + 2 + 64,
-			maxConn: []int{1}, pipes: 0, size: 1 << 20,
+			maxConn: []int{1}, pipes: 0, size: 256 << 10,
 			warnings: []string{"needs 70 descriptors for 1 connection, but only 67 are granted"},
 		},
 		"sockets of many workers": {
 			change: func(f *fakeMachine) { f.soft, f.hard = 100, 100 },
 			cfg:    services(0, 0), workers: 16, euid: 0,
 			granted: 100, needed: 2*16 + 4*16 + 2 + 64,
-			maxConn: []int{80, 80}, pipes: 12, size: 1 << 20,
+			maxConn: []int{80, 80}, pipes: 12, size: 256 << 10,
 			fatal: "needs at least 128 descriptors",
 		},
-		"pipes of a user, great": {
+		"pipes of a user, few workers": {
 			cfg: services(10), workers: 2, euid: 1000,
-			granted: 1024, needed: 20 + 48 + 1 + 64,
-			maxConn: []int{10}, pipes: 24, size: 1 << 20,
+			granted: 1024, needed: 20 + 192 + 1 + 64,
+			maxConn: []int{10}, pipes: 96, size: 256 << 10,
 		},
-		"pipes of a user, small": {
+		"pipes of a user, many workers": {
 			cfg: services(10), workers: 8, euid: 1000,
 			granted: 1024, needed: 20 + 48 + 1 + 64,
 			maxConn: []int{10}, pipes: 24, size: 256 << 10,
@@ -150,8 +150,8 @@ func TestMeasure(t *testing.T) {
 				c.SetUID = &config.Identity{Name: "nobody", ID: 65534}
 				return c
 			}(), workers: 2, euid: 0,
-			granted: 1024, needed: 20 + 48 + 1 + 64,
-			maxConn: []int{10}, pipes: 24, size: 1 << 20,
+			granted: 1024, needed: 20 + 192 + 1 + 64,
+			maxConn: []int{10}, pipes: 96, size: 256 << 10,
 		},
 		"backlog, ports and tasks": {
 			change: func(f *fakeMachine) {
@@ -166,8 +166,8 @@ func TestMeasure(t *testing.T) {
 				c.Services[0].Backlog = 10000
 				return c
 			}(), workers: 2, euid: 1000,
-			granted: 60000 + 48 + 1 + 64, needed: 60000 + 48 + 1 + 64,
-			maxConn: []int{30000}, pipes: 24, size: 1 << 20,
+			granted: 60000 + 192 + 1 + 64, needed: 60000 + 192 + 1 + 64,
+			maxConn: []int{30000}, pipes: 96, size: 256 << 10,
 			warnings: []string{
 				"may need 66 tasks, but pids.max of the control group is 33, 33 too few: set TasksMax=66",
 				"may need 66 tasks, but the user may have 20 (RLIMIT_NPROC), 46 too few",
