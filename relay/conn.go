@@ -100,10 +100,18 @@ func (l *Loop) Open(c *Conn, fd int32, h Handler) unix.Errno {
 }
 
 func (l *Loop) register(c *Conn, fd int32, h Handler, flags uint16) unix.Errno {
+	errno := l.adopt(c, fd, h, flags)
+	if errno != 0 {
+		sys.Close(fd)
+	}
+	return errno
+}
+
+// adopt is register without closing the descriptor on failure.
+func (l *Loop) adopt(c *Conn, fd int32, h Handler, flags uint16) unix.Errno {
 	slot, gen := l.takeSlot(source{kind: sourceConn, conn: c})
 	if errno := sys.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, fd, connEvents, eventData(slot, gen)); errno != 0 {
 		l.freeSlot(slot)
-		sys.Close(fd)
 		return errno
 	}
 	queued := c.flags & flagQueued
