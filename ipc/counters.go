@@ -1,7 +1,8 @@
 package ipc
 
 // Counter is the index of a per-service, per-worker counter in the shared
-// memory. All count up, but for Open, which is a gauge.
+// memory. All count up, but for Open, which is a gauge. New ones are added at
+// the end: the memory outlives an upgrade to another build.
 type Counter int
 
 // The counters of a service. Each of the Failed counters belongs to one range

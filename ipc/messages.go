@@ -78,6 +78,8 @@ type Welcome struct {
 	// splicing, PipeSize the size in bytes each is asked to have.
 	MaxPipes int `json:"max_pipes"`
 	PipeSize int `json:"pipe_size"`
+	// Accept is what the worker begins with.
+	Accept Accept `json:"accept,omitzero"`
 }
 
 // Hello is the body of MsgHello.
@@ -159,10 +161,12 @@ type Disown struct {
 
 // Drain is the body of MsgDrain. TimeoutMS is in milliseconds; 0 ends every
 // session at once. Final says that nobody takes the listening sockets over: the
-// worker accepts what waits in their queues and then shuts them down.
+// worker accepts what waits in their queues and then shuts them down. Unowned
+// lists services to which that applies when Final does not hold for all.
 type Drain struct {
-	TimeoutMS int64 `json:"timeout_ms"`
-	Final     bool  `json:"final,omitempty"`
+	TimeoutMS int64    `json:"timeout_ms"`
+	Final     bool     `json:"final,omitempty"`
+	Unowned   []string `json:"unowned,omitempty"`
 }
 
 // Unrecognized is the body of MsgUnrecognized.

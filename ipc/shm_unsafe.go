@@ -100,10 +100,22 @@ func MapShm(fd int) (*Shm, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shared memory: %w", err)
 	}
-	if !m.table.header.valid() {
+	if h := &m.table.header; !h.valid() {
+		err := fmt.Errorf("shared memory has layout %d, this binary needs %d", h.version, shmVersion)
 		_ = m.Close()
-		return nil, fmt.Errorf("shared memory has another layout")
+		return nil, err
 	}
+	return m, nil
+}
+
+// AdoptShm maps the table that another daemon created and takes it over: on
+// success the result owns fd.
+func AdoptShm(fd int) (*Shm, error) {
+	m, err := MapShm(fd)
+	if err != nil {
+		return nil, err
+	}
+	m.fd = fd
 	return m, nil
 }
 
@@ -115,13 +127,17 @@ func mapTable(fd int) (*Shm, error) {
 	return &Shm{fd: -1, mem: mem, table: (*shmTable)(unsafe.Pointer(unsafe.SliceData(mem)))}, nil
 }
 
+// valid says whether the layout is the one of this binary. A newer or older one
+// may have another number of counters: they are only ever added at the end, so
+// that those both have are in the same place.
 func (h *shmHeader) valid() bool {
 	return h.magic == shmMagic && h.version == shmVersion &&
 		h.maxRows == MaxRows && h.maxColumns == MaxColumns && h.cellWords == cellWords &&
-		h.counters == uint64(NumCounters) && h.loopCounters == uint64(NumLoopCounters)
+		h.counters < cellWords && h.loopCounters < cellWords
 }
 
-// FD returns the descriptor of a table made by CreateShm, which owns it.
+// FD returns the descriptor of a table made by CreateShm or AdoptShm, which own
+// it.
 func (m *Shm) FD() int { return m.fd }
 
 // Cell returns the counters of a service (column) in a worker (row). It panics

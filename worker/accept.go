@@ -56,6 +56,9 @@ func (w *Worker) addListener(r receivedFD) {
 		unix.Close(r.fd)
 		return
 	}
+	if s.held() {
+		s.Pause()
+	}
 	w.listeners = append(w.listeners, s)
 }
 
@@ -143,7 +146,7 @@ func (s *listener) OnExhausted(_ *relay.Listener, errno unix.Errno) {
 }
 
 func (s *listener) resumeLimited() {
-	if !s.limited {
+	if !s.limited || s.held() {
 		return
 	}
 	s.limited = false

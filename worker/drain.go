@@ -2,6 +2,7 @@ package worker
 
 import (
 	"log/slog"
+	"slices"
 
 	"3proxyd/ipc"
 	"3proxyd/relay"
@@ -20,15 +21,23 @@ func (w *Worker) startDrain(m *ipc.Message) {
 	}
 	id := m.ID
 	w.loop.Post(func() {
+		if body.TimeoutMS > 0 {
+			w.dropListeners(func(s *listener) bool { return slices.Contains(body.Unowned, s.id) }, true)
+		}
 		w.drain(body.TimeoutMS, body.Final && body.TimeoutMS > 0)
 		go w.reply(ipc.MsgDraining, id, nil)
 	})
 }
 
 // orphaned drains after the supervisor has gone: nobody else holds the
-// listening sockets then, so what waits in their queues is served first.
+// listening sockets then, so what waits in their queues is served first. In an
+// upgrade the other daemon has them.
 func (w *Worker) orphaned() {
 	if w.draining {
+		return
+	}
+	if w.accepting.Lent {
+		w.drain(orphanDrainMS, false)
 		return
 	}
 	slog.Error("the supervisor is gone: no new connections are accepted")

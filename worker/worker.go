@@ -43,8 +43,13 @@ type Worker struct {
 	pool      originPool
 	clock     wallClock
 	beat      relay.Timer
+	// published are the loop's counters as the shared memory has them; the row
+	// may have had those of another process before.
+	published relay.Stats
 	deadline  relay.Timer
 	draining  bool
+	// accepting is zero but during an upgrade.
+	accepting ipc.Accept
 
 	nextFDWarning, nextMaxConnWarning int64
 
@@ -137,7 +142,7 @@ func (w *Worker) greet() error {
 	if w.shm, err = ipc.MapShm(m.FDs[0]); err != nil {
 		return err
 	}
-	w.slot, w.row, w.maxFDs = hi.Slot, hi.Row, hi.MaxFDs
+	w.slot, w.row, w.maxFDs, w.accepting = hi.Slot, hi.Row, hi.MaxFDs, hi.Accept
 	w.loopCell = w.shm.Loop(w.row)
 	w.loop, err = relay.NewLoop(relay.Options{MaxPipes: hi.MaxPipes, PipeSize: hi.PipeSize})
 	if err != nil {
@@ -194,6 +199,8 @@ func (w *Worker) handle(m *ipc.Message) {
 		w.disown(m)
 	case ipc.MsgDrain:
 		w.startDrain(m)
+	case ipc.MsgAccept:
+		w.accept(m)
 	case ipc.MsgConns:
 		w.conns(m)
 	default:
@@ -310,10 +317,11 @@ const beatMS = 5000
 func (w *Worker) publish() {
 	st := w.loop.Stats()
 	c := w.loopCell
-	c.Set(ipc.LoopTurns, st.Turns)
-	c.Set(ipc.LoopEvents, st.Events)
+	c.Add(ipc.LoopTurns, st.Turns-w.published.Turns)
+	c.Add(ipc.LoopEvents, st.Events-w.published.Events)
 	c.Set(ipc.PipesOpen, uint64(st.PipesOpen))
-	c.Set(ipc.PipeMisses, st.PipeMisses)
+	c.Add(ipc.PipeMisses, st.PipeMisses-w.published.PipeMisses)
+	w.published = st
 	c.Set(ipc.Heartbeat, monotonicMS())
 	w.loop.SetTimer(&w.beat, beatMS, beatHandler{w})
 }
