@@ -15,8 +15,8 @@ func (d *daemon) kickAdoption() {
 }
 
 // adoptLoop lets another worker serve the sockets of a slot whose own worker
-// cannot be started for now or gives no sign of life, and takes them away again
-// when it runs.
+// cannot be started for now, gives no sign of life, or is not configured any
+// more, and takes them away again when it runs.
 func (d *daemon) adoptLoop() {
 	for {
 		select {
@@ -24,7 +24,7 @@ func (d *daemon) adoptLoop() {
 			return
 		case <-d.adoptKick:
 			d.change.Lock()
-			for _, s := range d.slots {
+			for _, s := range d.allSlots() {
 				d.settleAdoption(s)
 			}
 			d.change.Unlock()
@@ -44,8 +44,8 @@ func (d *daemon) settleAdoption(s *slot) {
 	d.mu.Lock()
 	adopter, adopted := s.adopter, s.adopted
 	runs := s.current != nil && s.current.state == stateRunning
-	waits := s.current == nil && s.failures > 1
-	if runs && s.current.silence(d) > d.timing.quiet {
+	waits := s.retired || s.current == nil && s.failures > 1
+	if runs && (s.retired || s.current.silence(d) > d.timing.quiet) {
 		runs, waits = false, true
 	}
 	if adopter != nil && adopter.state != stateRunning {
@@ -78,7 +78,7 @@ func (d *daemon) chooseAdopter(orphan *slot) *process {
 	var best *process
 	for _, s := range d.slots {
 		p := s.current
-		if s == orphan || p == nil || p.state != stateRunning || p.silence(d) > d.timing.quiet {
+		if s == orphan || s.retired || p == nil || p.state != stateRunning || p.silence(d) > d.timing.quiet {
 			continue
 		}
 		if best == nil || load[p] < load[best] {
@@ -112,7 +112,7 @@ func (d *daemon) adopt(s *slot, adopter *process, adopted map[string]*listener, 
 		s.adopted = snap.byService()
 	}
 	if len(files) > 0 {
-		d.logf("worker %d (pid %d) serves the sockets of worker %d meanwhile", adopter.slot.index, adopter.pid, s.index)
+		d.logf("worker %d (pid %d) serves the sockets of worker %d", adopter.slot.index, adopter.pid, s.index)
 	}
 }
 

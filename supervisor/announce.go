@@ -52,15 +52,15 @@ func targetText(s *config.Service) string {
 }
 
 func (d *daemon) workersText() string {
-	cpus := make([]string, len(d.slots))
-	for i, s := range d.slots {
-		cpus[i] = fmt.Sprint(s.cpu)
+	var cpus []string
+	for _, cpu := range d.inForce().cpus {
+		cpus = append(cpus, fmt.Sprint(cpu))
 	}
 	noun := "CPUs"
 	if len(cpus) == 1 {
 		noun = "CPU"
 	}
-	return fmt.Sprintf("%d, on %s %s", len(d.slots), noun, strings.Join(cpus, " "))
+	return fmt.Sprintf("%d, on %s %s", len(cpus), noun, strings.Join(cpus, " "))
 }
 
 // warnings are those of a generation's configuration and limits.

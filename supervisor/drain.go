@@ -93,15 +93,15 @@ func (d *daemon) closeInForce() {
 // drainWorker replaces the worker of a slot and drains it. It returns when its
 // successor runs and it has stopped accepting.
 func (d *daemon) drainWorker(ctx context.Context, index int, limit drainLimit) error {
-	if index < 0 || index >= len(d.slots) {
-		return fmt.Errorf("there is no worker %d, only 0 to %d", index, len(d.slots)-1)
+	if n := d.workers(); index < 0 || index >= n {
+		return fmt.Errorf("there is no worker %d, only 0 to %d", index, n-1)
 	}
 	if d.isDraining() {
 		return errDraining
 	}
 	order := drainOrder{limit: limit, done: make(chan error, 1)}
 	select {
-	case d.slots[index].drains <- order:
+	case d.allSlots()[index].drains <- order:
 	case <-d.running.Done():
 		return errDraining
 	case <-ctx.Done():

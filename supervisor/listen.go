@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -24,9 +25,11 @@ type listener struct {
 	key      string
 	endpoint config.Endpoint
 	shared   bool
-	fds      []int
-	backlog  int
-	options  []config.SockOpt
+	// mu guards fds, which grows with the number of slots.
+	mu      sync.Mutex
+	fds     []int
+	backlog int
+	options []config.SockOpt
 	// kept says that the sockets are those of socket units, units, which go
 	// on listening when this process does not.
 	kept  bool
@@ -36,6 +39,32 @@ type listener struct {
 	// refs counts the snapshots that hold the listener; guarded by
 	// daemon.mu.
 	refs int
+}
+
+// fd returns the socket of a slot, of a listener that is not shared. It is
+// false when there is none: the listener was opened when fewer slots were in
+// use.
+func (l *listener) fd(slot int) (int, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slot >= len(l.fds) {
+		return -1, false
+	}
+	return l.fds[slot], true
+}
+
+// slots is the number of slots the listener has a socket for.
+func (l *listener) slots() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.fds)
+}
+
+// add gives the listener the socket of the next slot.
+func (l *listener) add(fd int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fds = append(l.fds, fd)
 }
 
 // close closes every socket and removes the file of a Unix socket. The

@@ -74,15 +74,18 @@ func (d *daemon) statusLine() string {
 	if d.draining {
 		return fmt.Sprintf("draining: %s left, %d s left", sessions, int(max(0, time.Until(d.drainEnd)).Seconds()))
 	}
-	running := 0
+	running, wanted := 0, 0
 	for _, s := range d.slots {
+		if !s.retired {
+			wanted++
+		}
 		if s.current != nil && s.current.state == stateRunning {
 			running++
 		}
 	}
 	workers := count(running, "worker", "workers")
-	if running < len(d.slots) {
-		workers = fmt.Sprintf("%d of %d workers", running, len(d.slots))
+	if running < wanted {
+		workers = fmt.Sprintf("%d of %d workers", running, wanted)
 	}
 	return fmt.Sprintf("%s, %s, generation %d", sessions, workers, d.current.gen)
 }

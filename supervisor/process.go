@@ -32,6 +32,7 @@ const (
 	stateDraining workerState = "draining"
 	stateBackoff  workerState = "backoff"
 	stateStopped  workerState = "stopped"
+	stateRetired  workerState = "retired"
 	// stateStalled is shown of a process whose event loop does not turn.
 	stateStalled workerState = "stalled"
 )
@@ -92,7 +93,7 @@ func (d *daemon) spawn(s *slot, row int) (*process, error) {
 		Sys: &syscall.SysProcAttr{Setpgid: true, Credential: credential(d.startConfig)},
 	}
 	var proc *os.Process
-	err = pinned(s.cpu, func() error {
+	err = pinned(d.cpuOf(s), func() error {
 		proc, err = os.StartProcess(d.options.Exe, []string{fmt.Sprintf("3proxyd: worker %d", s.index)}, attr)
 		return err
 	})
@@ -284,7 +285,7 @@ func (p *process) greet(ctx context.Context, d *daemon, l Limits) error {
 	p.loopThread.Store(int64(hello.Thread))
 	return p.send(ipc.MsgWelcome, 0, ipc.Welcome{
 		Version: ipc.Version,
-		Slot:    p.slot.index, Row: p.row, Workers: len(d.slots), CPU: p.slot.cpu,
+		Slot:    p.slot.index, Row: p.row, Workers: d.workers(), CPU: d.cpuOf(p.slot),
 		MaxFDs: p.maxFDs, MaxPipes: l.MaxPipes, PipeSize: l.PipeSize,
 	}, d.shm.FD())
 }
@@ -404,12 +405,16 @@ func (p *process) missing(s *snapshot) []passed {
 	return files
 }
 
-// listenerFiles are a slot's sockets of a listener. Shared ones are numbered
-// from -1 down: they belong to no slot.
+// listenerFiles are a slot's sockets of a listener, none when it was opened
+// for fewer slots. Shared ones are numbered from -1 down: they belong to no
+// slot.
 func listenerFiles(l *listener, service string, slot int) []passed {
 	if !l.shared {
 		entry := ipc.FileEntry{Kind: ipc.FileListener, Service: service, Slot: slot, Kept: l.kept}
-		return []passed{{entry, l.fds[slot]}}
+		if fd, ok := l.fd(slot); ok {
+			return []passed{{entry, fd}}
+		}
+		return nil
 	}
 	var files []passed
 	for i, fd := range l.fds {

@@ -79,7 +79,8 @@ func (d *daemon) reloadLocked() (*ipc.ReloadResult, error) {
 		d.release(next)
 		return nil, err
 	}
-	late := d.updateListeners(next)
+	late := append(next.startGrowth(), d.updateListeners(next)...)
+	d.resize(next.cpus)
 	d.mu.Lock()
 	next.warnings = append(next.warnings, late...)
 	d.mu.Unlock()
@@ -138,7 +139,7 @@ func (d *daemon) anyStarting() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.slots {
-		if s.current == nil && s.state != stateBackoff {
+		if s.current == nil && s.state != stateBackoff && !s.retired {
 			return true
 		}
 	}
@@ -243,8 +244,6 @@ func (d *daemon) fixedChanges(cfg *config.Config) []config.Diagnostic {
 		command  string
 		was, now any
 	}{
-		{"workers", was.Workers, cfg.Workers},
-		{"cpus", was.CPUs, cfg.CPUs},
 		{"control", was.Control, cfg.Control},
 		{"setuid", was.SetUID, cfg.SetUID},
 		{"setgid", was.SetGID, cfg.SetGID},

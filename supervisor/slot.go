@@ -9,6 +9,18 @@ import (
 	"3proxyd/ipc"
 )
 
+// newSlot returns a slot that has no process yet.
+func newSlot(index, cpu int) *slot {
+	return &slot{
+		index: index, cpu: cpu, state: stateStarting,
+		drains:  make(chan drainOrder),
+		quit:    make(chan struct{}),
+		done:    make(chan struct{}),
+		busy:    map[int]bool{},
+		leaving: map[*process]bool{},
+	}
+}
+
 // maxWorkers is the number of slots; the rest of the rows is left to draining
 // workers.
 const maxWorkers = ipc.MaxRows / 2
@@ -17,11 +29,17 @@ const maxWorkers = ipc.MaxRows / 2
 // its process.
 type slot struct {
 	index int
-	cpu   int
 	// drains are requests to replace the process.
 	drains chan drainOrder
+	// quit is closed when the slot is retired, done when its goroutine has
+	// ended; both are made anew when it is put into use again.
+	quit, done chan struct{}
 
 	// The rest is guarded by daemon.mu.
+
+	cpu int
+	// retired says that the slot is out of use: fewer workers are configured.
+	retired bool
 
 	// rows are those the slot's processes have had; busy says which have one
 	// now.
@@ -158,6 +176,9 @@ func (d *daemon) leave(p *process) {
 	if s.current == p {
 		s.current, s.state = nil, stateStopped
 	}
+	if s.retired {
+		s.state = stateRetired
+	}
 	for _, other := range d.slots {
 		if other.adopter == p {
 			other.adopter, other.adopted = nil, nil
@@ -165,25 +186,33 @@ func (d *daemon) leave(p *process) {
 	}
 }
 
-// run watches the slot's process p and replaces it whenever it ends, until the
-// daemon drains.
+// run watches the slot's process p, if there is one, and replaces it whenever
+// it ends, until the daemon drains or the slot is retired.
 func (s *slot) run(d *daemon, p *process) {
 	defer d.slotsDone.Done()
-	for p != nil {
-		p = s.watch(d, p)
+	defer close(s.done)
+	for {
 		if p == nil {
 			p = s.restart(d)
 		}
+		if p == nil {
+			return
+		}
+		p = s.watch(d, p)
 	}
 }
 
-// watch returns when the process has ended (nil) or has been replaced.
+// watch returns when the process has ended (nil) or has been replaced, or is
+// leaving because the slot is retired (nil).
 func (s *slot) watch(d *daemon, p *process) *process {
 	for {
 		select {
 		case <-p.exited:
 			d.leave(p)
 			s.died(d, p)
+			return nil
+		case <-s.quit:
+			s.dismiss(d, p)
 			return nil
 		case order := <-s.drains:
 			next, err := s.replace(d, p, order.limit)
@@ -204,19 +233,24 @@ func (s *slot) replace(d *daemon, p *process, limit drainLimit) (*process, error
 	if err != nil {
 		return nil, fmt.Errorf("its successor cannot be started, so it goes on: %w", err)
 	}
-	d.slotsDone.Add(1)
-	go func() {
-		defer d.slotsDone.Done()
-		<-p.exited
-		d.leave(p)
-		d.logf("worker %d (pid %d) has drained", s.index, p.pid)
-	}()
+	d.awaitLeaving(p)
 	if err := p.drain(context.Background(), d, limit, false); err != nil {
 		d.logf("worker %d (pid %d) does not drain: %v; killing it", s.index, p.pid, err)
 		p.kill()
 	}
 	d.kickAdoption()
 	return next, nil
+}
+
+// awaitLeaving forgets a draining process when it has ended.
+func (d *daemon) awaitLeaving(p *process) {
+	d.slotsDone.Add(1)
+	go func() {
+		defer d.slotsDone.Done()
+		<-p.exited
+		d.leave(p)
+		d.logf("worker %d (pid %d) has drained", p.slot.index, p.pid)
+	}()
 }
 
 // died notes how a process ended and how long to wait before the next.
@@ -274,7 +308,7 @@ func inTime(delay time.Duration) string {
 }
 
 // restart starts the slot's next process, waiting as the back-off says. It
-// returns nil when the daemon drains.
+// returns nil when the daemon drains or the slot is retired.
 func (s *slot) restart(d *daemon) *process {
 	for {
 		if !s.pause(d) {
@@ -294,7 +328,7 @@ func (s *slot) restart(d *daemon) *process {
 }
 
 // pause waits until retryAt, refusing orders to drain; it is false when the
-// daemon drains.
+// daemon drains or the slot is retired.
 func (s *slot) pause(d *daemon) bool {
 	d.mu.Lock()
 	delay := time.Until(s.retryAt)
@@ -304,6 +338,8 @@ func (s *slot) pause(d *daemon) bool {
 	for {
 		select {
 		case <-d.running.Done():
+			return false
+		case <-s.quit:
 			return false
 		default:
 		}
@@ -316,6 +352,8 @@ func (s *slot) pause(d *daemon) bool {
 		case order := <-s.drains:
 			order.done <- errors.New("it is not running")
 		case <-d.running.Done():
+			return false
+		case <-s.quit:
 			return false
 		}
 	}

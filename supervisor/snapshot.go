@@ -20,8 +20,12 @@ type snapshot struct {
 	services  []ipc.ServiceSlot
 	listeners []*listener
 	logs      []logFile
-	memfd     *os.File
-	limits    Limits
+	// cpus has the CPU of each worker; growth are sockets for workers there
+	// were not before.
+	cpus   []int
+	growth []growth
+	memfd  *os.File
+	limits Limits
 	// warnings are those of the configuration.
 	warnings []config.Diagnostic
 	// refs counts the generation in force and every process it is being sent
@@ -74,11 +78,20 @@ func (d *daemon) build(cfg *config.Config, warnings []config.Diagnostic) (*snaps
 
 func (d *daemon) fill(next *snapshot) error {
 	var failed []config.Diagnostic
-	next.limits = measure(d.machine, next.cfg, len(d.slots), true)
+	var err error
+	if next.cpus, err = WorkerCPUs(next.cfg); err != nil {
+		return &Refused{"cannot place the workers", []config.Diagnostic{
+			{Pos: placeOf(next.cfg, "cpus"), Severity: config.Error, Text: err.Error()},
+		}}
+	}
+	next.limits = measure(d.machine, next.cfg, len(next.cpus), true)
 	if fatal := next.limits.Fatal; fatal != "" {
 		return &Refused{Reason: fatal}
 	}
 	if failed = d.fillListeners(next); len(failed) > 0 {
+		return &Refused{"cannot listen", failed}
+	}
+	if failed = next.fillGrowth(); len(failed) > 0 {
 		return &Refused{"cannot listen", failed}
 	}
 	if next.logs, failed = openLogs(next.cfg); len(failed) > 0 {
@@ -157,7 +170,7 @@ func (d *daemon) fillListeners(next *snapshot) []config.Diagnostic {
 // newListener makes the listener of a service of inherited sockets, or opens
 // them.
 func (d *daemon) newListener(s *config.Service, next *snapshot, ours bool) (*listener, *config.Diagnostic) {
-	l, err := d.inherited.listener(s, next.cfg.Services, len(d.slots))
+	l, err := d.inherited.listener(s, next.cfg.Services, len(next.cpus))
 	if err == nil && l != nil {
 		if text := familyWarning(l); text != "" {
 			next.warnings = append(next.warnings, serviceWarning(s, text))
@@ -169,7 +182,7 @@ func (d *daemon) newListener(s *config.Service, next *snapshot, ours bool) (*lis
 	case err != nil:
 		reason = err.Error()
 	default:
-		if l, err = listen(s, len(d.slots), ours); err == nil {
+		if l, err = listen(s, len(next.cpus), ours); err == nil {
 			return l, nil
 		}
 		reason = listenReason(s.Listen, err, ours)
@@ -246,6 +259,9 @@ func (d *daemon) release(s *snapshot) {
 	s.refs--
 	if s.refs > 0 {
 		return
+	}
+	for _, g := range s.growth {
+		g.close()
 	}
 	closeLogs(s.logs)
 	if s.memfd != nil {

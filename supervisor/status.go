@@ -27,6 +27,9 @@ func (d *daemon) status() *ipc.Status {
 	}
 	s.LastReload = d.lastReload
 	for _, slot := range d.slots {
+		if slot.retired && len(slot.leaving) == 0 {
+			continue
+		}
 		s.Workers = append(s.Workers, slot.status(d, now)...)
 	}
 	return s
@@ -118,7 +121,7 @@ func (d *daemon) stats() *ipc.Stats {
 		s.Services = append(s.Services, ipc.ServiceStats{ID: current.cfg.Services[i].ID, Counters: sum.values()})
 	}
 	var all totals
-	for _, slot := range d.slots {
+	for _, slot := range d.allSlots() {
 		s.Workers = append(s.Workers, d.slotStats(slot, cols, &all))
 	}
 	s.Total = all.values()

@@ -181,12 +181,7 @@ func newDaemon(o Options) (*daemon, error) {
 		return nil, err
 	}
 	for i, cpu := range cpus {
-		d.slots = append(d.slots, &slot{
-			index: i, cpu: cpu, state: stateStarting,
-			drains:  make(chan drainOrder),
-			busy:    map[int]bool{},
-			leaving: map[*process]bool{},
-		})
+		d.slots = append(d.slots, newSlot(i, cpu))
 	}
 	if d.shm, err = ipc.CreateShm(); err != nil {
 		return nil, err
@@ -376,6 +371,32 @@ func (d *daemon) isDraining() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.draining
+}
+
+// allSlots are the slots in use and the retired ones.
+func (d *daemon) allSlots() []*slot {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.slots)
+}
+
+// workers is the number of slots in use.
+func (d *daemon) workers() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for _, s := range d.slots {
+		if !s.retired {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *daemon) cpuOf(s *slot) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return s.cpu
 }
 
 // runningProcesses are those that accept connections.

@@ -435,8 +435,8 @@ func TestReload(t *testing.T) {
 
 	next := testConfig(t, ports[1], ports[2])
 	next.Control = cfg.Control
-	next.Workers = 3
-	next.Places.Commands = map[string]config.Pos{"workers": {File: "test.cfg", Line: 9, Column: 4}}
+	next.PIDFile = "/run/other.pid"
+	next.Places.Commands = map[string]config.Pos{"pidfile": {File: "test.cfg", Line: 9, Column: 4}}
 	next.Services[0].Backlog = 77
 	b.load(next)
 	r, err := b.client.Reload(t.Context())
@@ -449,7 +449,7 @@ func TestReload(t *testing.T) {
 		strings.Join(r.Kept, " ") != next.Services[0].ID {
 		t.Errorf("result %+v", r)
 	}
-	if len(r.Warnings) != 1 || !strings.HasPrefix(r.Warnings[0].String(), "test.cfg:9:4: warning: workers: ") {
+	if len(r.Warnings) != 1 || !strings.HasPrefix(r.Warnings[0].String(), "test.cfg:9:4: warning: pidfile: ") {
 		t.Errorf("warnings %v", r.Warnings)
 	}
 	if g := b.dial(ports[2]); g.gen != 2 {
