@@ -95,9 +95,23 @@ func (m *Shm) Transfer(col, from int, incarnation uint64, to int) TransferResult
 	return Transferred
 }
 
-// SetOpen corrects the number of open connections of a worker's own row after
-// one that took sessions over may have died in the middle of it.
-func (m *Shm) SetOpen(row, col int, n uint64) { m.Cell(row, col)[Open].Store(n) }
+// Settle corrects the number of open connections of a worker's own row after
+// one that took sessions over may have died in the middle of it. Transfers from
+// the row that are still to come find the giver gone.
+func (m *Shm) Settle(row, col int, n uint64) {
+	m.incarnation(row).Add(1)
+	m.lockedStore(row, col, n, uint64(row)+1)
+}
+
+// lockedStore sets a count of open connections when no transfer is under way
+// that has seen an older incarnation.
+func (m *Shm) lockedStore(row, col int, n, holder uint64) {
+	locked := m.lockLedger(col, holder)
+	m.Cell(row, col)[Open].Store(n)
+	if locked {
+		m.unlockLedger(col)
+	}
+}
 
 // openSum adds up the first rows rows of a column; it is false when the column
 // has been changing all the time.

@@ -67,12 +67,7 @@ func (m *Shm) TakeBack(row, cols int) {
 	m.incarnation(row).Add(1)
 	for col := range cols {
 		m.breakLedger(col, row)
-		// A transfer that has seen the old incarnation is over then.
-		locked := m.lockLedger(col, ledgerSupervisor)
-		m.Cell(row, col)[Open].Store(0)
-		if locked {
-			m.unlockLedger(col)
-		}
+		m.lockedStore(row, col, 0, ledgerSupervisor)
 	}
 	m.Loop(row)[PipesOpen].Store(0)
 }

@@ -206,8 +206,12 @@ func (l *Loop) prepare(fd int32, t *Target) (op string, errno unix.Errno) {
 	return "", 0
 }
 
-// LocalAddr returns the local address of the connection, getsockname(2).
+// LocalAddr returns the local address of the connection, getsockname(2); that
+// of a closed one is the zero AddrPort.
 func (c *Conn) LocalAddr() netip.AddrPort {
+	if !c.opened {
+		return netip.AddrPort{}
+	}
 	sa := &c.loop.sa
 	if sys.Getsockname(c.fd, sa) != 0 {
 		return netip.AddrPort{}

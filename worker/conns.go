@@ -19,6 +19,9 @@ func (w *Worker) listSessions(fd int) {
 	for s := w.sessions.head; s != nil; s = s.next {
 		list = append(list, s.describe())
 	}
+	for s := range w.moves.leaving {
+		list = append(list, s.describe())
+	}
 	go writeSessions(os.NewFile(uintptr(fd), "session list"), list)
 }
 

@@ -55,11 +55,8 @@ func (w *Worker) drain(timeoutMS int64, emptyQueues bool) {
 	if timeoutMS <= 0 {
 		w.endAll()
 	}
-	if w.sessions.count == 0 {
-		w.stop()
-		return
-	}
 	w.loop.SetTimer(&w.deadline, timeoutMS, deadlineHandler{w})
+	w.stopWhenIdle()
 }
 
 // endIdle ends the connections that wait for a request.
@@ -73,7 +70,9 @@ func (w *Worker) endIdle() {
 	}
 }
 
+// endAll ends all sessions, and those on their way out when they come back.
 func (w *Worker) endAll() {
+	w.ended = true
 	for s := w.sessions.head; s != nil; {
 		next := s.next
 		s.finish()
@@ -83,12 +82,16 @@ func (w *Worker) endAll() {
 
 // sessionEnded stops a draining worker after its last session.
 func (w *Worker) sessionEnded() {
-	if w.draining && w.sessions.count == 0 {
-		w.stop()
+	if w.draining {
+		w.stopWhenIdle()
 	}
 }
 
 func (w *Worker) stop() {
+	if w.moves.isOver() {
+		return
+	}
+	close(w.moves.over)
 	w.publish()
 	w.loop.Stop()
 }

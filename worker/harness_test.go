@@ -29,6 +29,7 @@ type proxy struct {
 	addrs []string // of the services, in order
 	cfg   *config.Config
 	gen   uint64
+	row   int
 	// drained says that the worker has been told to end.
 	drained bool
 }
@@ -204,7 +205,7 @@ func (p *proxy) stop() {
 		p.t.Fatal("worker does not stop")
 	}
 	for col := range p.cfg.Services {
-		if n := p.shm.OpenSum(col, 1); n != 0 {
+		if n := p.shm.Cell(p.row, col).Get(ipc.Open); n != 0 {
 			p.t.Errorf("service %d still counts %d open sessions", col, n)
 		}
 	}
@@ -337,4 +338,7 @@ func readAll(t testing.TB, r io.Reader) string {
 	return string(b)
 }
 
-func TestMain(m *testing.M) { os.Exit(m.Run()) }
+func TestMain(m *testing.M) {
+	moveTimeout = time.Second
+	os.Exit(m.Run())
+}

@@ -23,9 +23,10 @@ const (
 	phaseIdle
 	phaseClosing
 	phaseAborting
+	phaseMoving
 )
 
-var phaseNames = [...]string{"handshake", "resolve", "connect", "relay", "exchange", "idle", "closing", "aborting"}
+var phaseNames = [...]string{"handshake", "resolve", "connect", "relay", "exchange", "idle", "closing", "aborting", "moving"}
 
 // session is one client connection and what it leads to. Sessions are reused;
 // id tells the present use from an earlier one.
@@ -74,6 +75,9 @@ type session struct {
 	// drained when that last became less.
 	unsent  int
 	drained int64
+	// lastMoved is when a direction that has ended last moved bytes, as far as
+	// the flow does not know.
+	lastMoved int64
 	// logged says that the request has been logged and counted.
 	logged bool
 }
@@ -109,6 +113,11 @@ type sessionList struct {
 func (l *sessionList) add(s *session) {
 	l.last++
 	s.id = l.last
+	l.restore(s)
+}
+
+// restore puts a session back that has been removed.
+func (l *sessionList) restore(s *session) {
 	s.prev, s.next = nil, l.head
 	if l.head != nil {
 		l.head.prev = s
@@ -133,13 +142,8 @@ func (l *sessionList) remove(s *session) {
 // newSession makes a session of an accepted descriptor and starts its service.
 // The connection has been admitted.
 func (w *Worker) newSession(v *service, fd int32, peer netip.AddrPort) {
-	s := w.freeSessions
-	if s == nil {
-		s = &session{}
-	} else {
-		w.freeSessions = s.next
-	}
-	s.w, s.svc = w, v
+	s := w.takeSession()
+	s.svc = v
 	s.client = peer
 	s.start, s.began = w.loop.Now(), w.loop.Now()
 	s.phase = phaseHandshake
@@ -167,6 +171,18 @@ func (w *Worker) newSession(v *service, fd int32, peer netip.AddrPort) {
 	}
 }
 
+// takeSession returns an unused session.
+func (w *Worker) takeSession() *session {
+	s := w.freeSessions
+	if s == nil {
+		s = &session{}
+	} else {
+		w.freeSessions = s.next
+	}
+	s.w = w
+	return s
+}
+
 // finish logs the request unless it has been, closes what is open and frees
 // the session.
 func (s *session) finish() {
@@ -176,6 +192,17 @@ func (s *session) finish() {
 
 // release closes what is open and frees the session.
 func (s *session) release() {
+	w, column := s.w, s.svc.column
+	w.sessions.remove(s)
+	s.recycle()
+	w.shm.Release(w.row, column)
+	w.released(column)
+	w.sessionEnded()
+}
+
+// recycle closes what is open and makes the session, which is in no list,
+// ready for another client.
+func (s *session) recycle() {
 	w := s.w
 	w.loop.StopTimer(&s.timer)
 	w.dropDial(s)
@@ -185,9 +212,6 @@ func (s *session) release() {
 	s.text.Release(w.loop)
 	w.dropHTTP(s)
 	w.dropSocks(s)
-	w.sessions.remove(s)
-	w.shm.Release(w.row, s.svc.column)
-	w.released(s.svc.column)
 	// Nothing of one client may be left for the next; cli and timer have been
 	// closed, cli may still be linked in the loop's run list.
 	s.up, s.down = relay.Flow{}, relay.Flow{}
@@ -195,11 +219,10 @@ func (s *session) release() {
 	s.addr, s.client = netip.Addr{}, netip.AddrPort{}
 	s.port, s.op = 0, 0
 	s.in, s.out, s.code, s.id = 0, 0, codeOK, 0
-	s.unsent, s.drained = 0, 0
+	s.unsent, s.drained, s.lastMoved = 0, 0, 0
 	s.halfClosed, s.logged, s.svc = false, false, nil
 	s.next = w.freeSessions
 	w.freeSessions = s
-	w.sessionEnded()
 }
 
 // fail ends the session with a code.

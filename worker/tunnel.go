@@ -29,6 +29,7 @@ func (s *session) startTunnel() {
 	l.StartFlow(&s.up, &s.cli, &s.srv.Conn, relay.Unlimited, &s.svc.upSplice, &s.svc.up)
 	l.StartFlow(&s.down, &s.srv.Conn, &s.cli, relay.Unlimited, &s.svc.downSplice, &s.svc.down)
 	s.arm(s.svc.idleMS)
+	s.w.followUp()
 }
 
 // OnConnect does not come in this phase.
@@ -138,7 +139,7 @@ const maxRest = 16 << 20
 func (t *tunnel) checkIdle() {
 	s := (*session)(t)
 	limit := s.svc.idleMS
-	last := max(s.up.Last(), s.down.Last(), s.cli.Flushed(), s.start)
+	last := max(s.up.Last(), s.down.Last(), s.cli.Flushed(), s.start, s.lastMoved)
 	if s.srv != nil {
 		last = max(last, s.srv.Flushed())
 	}

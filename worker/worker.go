@@ -48,6 +48,9 @@ type Worker struct {
 	published relay.Stats
 	deadline  relay.Timer
 	draining  bool
+	// ended says that a drain has ended the sessions.
+	ended bool
+	moves moves
 	// accepting is zero but during an upgrade.
 	accepting ipc.Accept
 
@@ -110,6 +113,7 @@ func newWorker(fd int) (*Worker, error) {
 	w := &Worker{
 		conn:    conn,
 		logs:    make(map[string]*logFile),
+		moves:   newMoves(),
 		scratch: make([]byte, 0, scratchSize),
 	}
 	if err := w.greet(); err != nil {
@@ -203,6 +207,10 @@ func (w *Worker) handle(m *ipc.Message) {
 		w.accept(m)
 	case ipc.MsgConns:
 		w.conns(m)
+	case ipc.MsgMoveOut:
+		w.startMoveOut(m)
+	case ipc.MsgMoveIn:
+		w.startMoveIn(m)
 	default:
 		w.reply(ipc.MsgUnrecognized, m.ID, ipc.Unrecognized{Type: m.Type})
 	}

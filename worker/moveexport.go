@@ -1,0 +1,124 @@
+package worker
+
+import (
+	"3proxyd/config"
+	"3proxyd/ipc"
+	"3proxyd/relay"
+)
+
+// export describes a frozen session for another worker. Times become those of
+// CLOCK_MONOTONIC, which all processes share; 0 stays 0.
+func (s *session) export(f *frozen, m *ipc.MoveSession) {
+	shared := s.w.toShared()
+	*m = ipc.MoveSession{
+		Client: s.client,
+		User:   []byte(s.user),
+		Host:   []byte(s.host),
+		Addr:   s.addr,
+		Port:   s.port,
+		Op:     uint64(s.op),
+		Text:   append([]byte(nil), s.text.Bytes()...),
+		Code:   int(s.code),
+
+		StartedMS:  shared(s.start),
+		BeganMS:    shared(s.began),
+		BytesIn:    s.in,
+		BytesOut:   s.out,
+		HalfClosed: s.halfClosed,
+		Unsent:     s.unsent,
+		DrainedMS:  shared(s.drained),
+
+		Server:     s.srv.addr,
+		ServerHost: []byte(s.srv.host),
+		ServerUser: []byte(s.srv.user),
+		ClientConn: exportConn(&f.cli, shared),
+		ServerConn: exportConn(&f.srv, shared),
+		Up:         exportFlow(f.up, f.upOpen, shared),
+		Down:       exportFlow(f.down, f.downOpen, shared),
+	}
+}
+
+func exportConn(d *relay.Detached, shared func(int64) int64) ipc.MoveConn {
+	return ipc.MoveConn{
+		Output:             len(d.Output),
+		Shutdown:           d.Shutdown,
+		DistrustShortReads: d.DistrustShortReads,
+		Unwritten:          d.Unwritten,
+		Nagle:              d.Nagle,
+		ReadSize:           d.ReadSize,
+		FlushedMS:          shared(d.Flushed),
+	}
+}
+
+func exportFlow(f relay.FlowState, open bool, shared func(int64) int64) ipc.MoveFlow {
+	return ipc.MoveFlow{Active: open, Splicing: f.Splicing, Streak: f.Streak, LastMS: shared(f.Last)}
+}
+
+// toShared returns the conversion from the loop's time to CLOCK_MONOTONIC.
+func (w *Worker) toShared() func(int64) int64 {
+	offset := int64(monotonicMS()) - w.loop.Now()
+	return func(ms int64) int64 {
+		if ms == 0 {
+			return 0
+		}
+		return ms + offset
+	}
+}
+
+// fromShared is the reverse of toShared. The result is negative for what was
+// before the loop began; a time in the future, which no clock has shown,
+// becomes the present.
+func (w *Worker) fromShared() func(int64) int64 {
+	now := int64(monotonicMS())
+	offset := now - w.loop.Now()
+	return func(ms int64) int64 {
+		if ms == 0 {
+			return 0
+		}
+		return min(ms, now) - offset
+	}
+}
+
+// arrive makes a live session of one that another worker has handed over. Its
+// place has been taken over.
+func (w *Worker) arrive(v *service, m *ipc.MoveSession, f *frozen) {
+	local := w.fromShared()
+	s := w.takeSession()
+	s.svc = v
+	s.client = m.Client
+	s.start, s.began = local(m.StartedMS), local(m.BeganMS)
+	s.user, s.host = string(m.User), string(m.Host)
+	s.addr, s.port, s.op = m.Addr, m.Port, config.Operations(m.Op)
+	s.in, s.out, s.code = m.BytesIn, m.BytesOut, code(m.Code)
+	s.halfClosed, s.unsent, s.drained = m.HalfClosed, m.Unsent, local(m.DrainedMS)
+	if len(m.Text) > 0 && v.log != nil {
+		s.text.Append(w.loop, m.Text)
+	}
+	u := w.newUpstream(s)
+	u.addr, u.host, u.user = m.Server, string(m.ServerHost), string(m.ServerUser)
+	s.srv = u
+	importConn(&f.cli, m.ClientConn, local)
+	importConn(&f.srv, m.ServerConn, local)
+	f.up, f.upOpen = importFlow(m.Up, local)
+	f.down, f.downOpen = importFlow(m.Down, local)
+	w.sessions.add(s)
+	if w.ended {
+		f.close()
+		s.finish()
+		return
+	}
+	s.thaw(f)
+}
+
+// importConn completes what came as a descriptor and its output.
+func importConn(d *relay.Detached, m ipc.MoveConn, local func(int64) int64) {
+	d.Shutdown = m.Shutdown
+	d.DistrustShortReads = m.DistrustShortReads
+	d.Unwritten, d.Nagle = m.Unwritten, m.Nagle
+	d.ReadSize = min(m.ReadSize, relay.MaxBufferSize)
+	d.Flushed = local(m.FlushedMS)
+}
+
+func importFlow(m ipc.MoveFlow, local func(int64) int64) (relay.FlowState, bool) {
+	return relay.FlowState{Splicing: m.Splicing, Streak: m.Streak, Last: local(m.LastMS)}, m.Active
+}
