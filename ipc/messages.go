@@ -80,6 +80,10 @@ type Welcome struct {
 	PipeSize int `json:"pipe_size"`
 	// Accept is what the worker begins with.
 	Accept Accept `json:"accept,omitzero"`
+	// Family identifies the daemon to a successor of the supervisor (Family).
+	Family string `json:"family"`
+	// Stored says that a store keeps the listening sockets for a successor.
+	Stored bool `json:"stored,omitempty"`
 }
 
 // Hello is the body of MsgHello.

@@ -11,7 +11,7 @@ import (
 
 const (
 	shmMagic   = 0x336d68736d797870
-	shmVersion = 1
+	shmVersion = 2
 	// shmHeaderSize keeps the loop counters page aligned.
 	shmHeaderSize = 4096
 )
@@ -35,6 +35,7 @@ type shmTable struct {
 	_      [shmHeaderSize - unsafe.Sizeof(shmHeader{})]byte
 	loops  [MaxRows]LoopCell
 	cells  [MaxRows][MaxColumns]Cell
+	owners shmOwners
 }
 
 const shmSize = int(unsafe.Sizeof(shmTable{}))

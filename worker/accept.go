@@ -49,7 +49,7 @@ func (w *Worker) addListener(r receivedFD) {
 		unix.Close(r.fd)
 		return
 	}
-	w.dropListeners(func(s *listener) bool { return s.id == r.Service && s.slot == r.Slot }, false)
+	w.dropListeners(func(s *listener) bool { return s.id == r.Service && s.slot == r.Slot }, toOthers)
 	s := &listener{w: w, svc: v, id: r.Service, slot: r.Slot, kept: r.Kept}
 	if errno := w.loop.Listen(&s.Listener, int32(r.fd), r.Kind == ipc.FileSharedListener, s); errno != 0 {
 		slog.Error("cannot serve listening socket", "service", r.Service, "error", errno)
@@ -73,28 +73,47 @@ func (w *Worker) matchListeners() {
 		s.svc = v
 		s.resumeLimited()
 		return false
-	}, true)
+	}, shutDown)
 }
 
-// dropListeners stops and closes the listeners that match. With empty, nobody
-// else will serve them: what waits in their queues is accepted, and then they
-// are shut down, so that no connection enters a queue that is about to go.
-func (w *Worker) dropListeners(match func(*listener) bool, empty bool) {
+// parting is what happens to the queue of a listener that is given up.
+type parting int
+
+const (
+	// toOthers: another process serves it.
+	toOthers parting = iota
+	// emptied: what waits is accepted, and another process may go on.
+	emptied
+	// shutDown: what waits is accepted, and nobody goes on. Listening ends, so
+	// that no connection enters a queue that is about to go.
+	shutDown
+)
+
+// dropListeners stops and closes the listeners that match.
+func (w *Worker) dropListeners(match func(*listener) bool, how parting) {
 	kept := w.listeners[:0]
 	for _, s := range w.listeners {
 		if !match(s) {
 			kept = append(kept, s)
 			continue
 		}
-		if empty && !s.kept {
-			s.Drain(maxQueue)
-			_ = unix.Shutdown(int(s.FD()), unix.SHUT_RDWR)
-		}
-		s.Pause()
-		unix.Close(int(s.FD()))
+		s.part(how)
 	}
 	clear(w.listeners[len(kept):])
 	w.listeners = kept
+}
+
+// part stops and closes a listener. Sockets of socket units go on listening
+// whatever happens.
+func (s *listener) part(how parting) {
+	if how != toOthers && !s.kept {
+		s.Drain(maxQueue)
+	}
+	if how == shutDown && !s.kept {
+		_ = unix.Shutdown(int(s.FD()), unix.SHUT_RDWR)
+	}
+	s.Pause()
+	unix.Close(int(s.FD()))
 }
 
 // maxQueue bounds what is accepted from the queue of a listener that is given

@@ -8,10 +8,6 @@ import (
 	"3proxyd/relay"
 )
 
-// orphanDrainMS is how long the sessions of a worker may go on after its
-// supervisor has died, in milliseconds.
-const orphanDrainMS = 3600_000
-
 // startDrain carries out MsgDrain.
 func (w *Worker) startDrain(m *ipc.Message) {
 	var body ipc.Drain
@@ -21,34 +17,23 @@ func (w *Worker) startDrain(m *ipc.Message) {
 	}
 	id := m.ID
 	w.loop.Post(func() {
+		how := toOthers
 		if body.TimeoutMS > 0 {
-			w.dropListeners(func(s *listener) bool { return slices.Contains(body.Unowned, s.id) }, true)
+			w.dropListeners(func(s *listener) bool { return slices.Contains(body.Unowned, s.id) }, shutDown)
+			if body.Final {
+				how = shutDown
+			}
 		}
-		w.drain(body.TimeoutMS, body.Final && body.TimeoutMS > 0)
+		w.drain(body.TimeoutMS, how)
 		go w.reply(ipc.MsgDraining, id, nil)
 	})
 }
 
-// orphaned drains after the supervisor has gone: nobody else holds the
-// listening sockets then, so what waits in their queues is served first. In an
-// upgrade the other daemon has them.
-func (w *Worker) orphaned() {
-	if w.draining {
-		return
-	}
-	if w.accepting.Lent {
-		w.drain(orphanDrainMS, false)
-		return
-	}
-	slog.Error("the supervisor is gone: no new connections are accepted")
-	w.drain(orphanDrainMS, true)
-}
-
 // drain stops accepting; the loop stops when the last session has ended or the
-// time is over. It may be called again to shorten the time. emptyQueues is for
-// sockets that have no next owner.
-func (w *Worker) drain(timeoutMS int64, emptyQueues bool) {
-	w.dropListeners(func(*listener) bool { return true }, emptyQueues)
+// time is over. It may be called again to shorten the time. how says what
+// becomes of the listening sockets.
+func (w *Worker) drain(timeoutMS int64, how parting) {
+	w.dropListeners(func(*listener) bool { return true }, how)
 	w.draining = true
 	w.pool.evict(poolMax)
 	w.endIdle()

@@ -123,6 +123,7 @@ func (w *Worker) commit(g *generation) {
 		w.names = g.names
 	}
 	w.gen = g.id
+	w.drainMS = int64(g.cfg.DrainTimeout) * 1000
 	// Connections opened under other settings serve nobody any more.
 	w.pool.evict(poolMax)
 	w.readLimit()

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,7 +27,8 @@ import (
 // Worker is the state of the process. All of it belongs to the loop, but for
 // prepared, which belongs to the goroutine that reads messages.
 type Worker struct {
-	conn     *ipc.Conn
+	// conn is replaced when a successor of the supervisor takes over.
+	conn     atomic.Pointer[ipc.Conn]
 	shm      *ipc.Shm
 	loop     *relay.Loop
 	loopCell *ipc.LoopCell
@@ -53,6 +55,17 @@ type Worker struct {
 	moves moves
 	// accepting is zero but during an upgrade.
 	accepting ipc.Accept
+	// drainMS is the drain_timeout in force, in milliseconds.
+	drainMS int64
+
+	// family and stored are those of ipc.Welcome; the timer bounds the time
+	// without a supervisor.
+	family      string
+	stored      bool
+	masterUID   int
+	thread      int
+	orphanTimer relay.Timer
+	adopted     atomic.Bool
 
 	nextFDWarning, nextMaxConnWarning int64
 
@@ -111,11 +124,12 @@ func newWorker(fd int) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{
-		conn:    conn,
 		logs:    make(map[string]*logFile),
 		moves:   newMoves(),
 		scratch: make([]byte, 0, scratchSize),
+		thread:  unix.Gettid(),
 	}
+	w.conn.Store(conn)
 	if err := w.greet(); err != nil {
 		conn.Close()
 		return nil, err
@@ -125,13 +139,13 @@ func newWorker(fd int) (*Worker, error) {
 
 // greet exchanges the first messages and sets up what they describe.
 func (w *Worker) greet() error {
-	if err := w.conn.Send(ipc.MsgHello, 0, ipc.Hello{Version: ipc.Version, PID: os.Getpid(), Thread: unix.Gettid()}); err != nil {
+	if err := w.conn.Load().Send(ipc.MsgHello, 0, ipc.Hello{Version: ipc.Version, PID: os.Getpid(), Thread: w.thread}); err != nil {
 		return err
 	}
-	if err := w.conn.SetRecvDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+	if err := w.conn.Load().SetRecvDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return err
 	}
-	m, err := w.conn.Recv()
+	m, err := w.conn.Load().Recv()
 	if err != nil {
 		return fmt.Errorf("first message: %w", err)
 	}
@@ -143,10 +157,17 @@ func (w *Worker) greet() error {
 	if m.Type != ipc.MsgWelcome || hi.Version != ipc.Version || len(m.FDs) != 1 {
 		return fmt.Errorf("first message: type %d, version %d, %d descriptors", m.Type, hi.Version, len(m.FDs))
 	}
-	if w.shm, err = ipc.MapShm(m.FDs[0]); err != nil {
+	if w.shm, err = ipc.AdoptShm(m.FDs[0]); err != nil {
 		return err
 	}
+	m.FDs = nil
 	w.slot, w.row, w.maxFDs, w.accepting = hi.Slot, hi.Row, hi.MaxFDs, hi.Accept
+	w.family, w.stored = hi.Family, hi.Stored
+	master, err := w.conn.Load().Peer()
+	if err != nil {
+		return err
+	}
+	w.masterUID = master.UID
 	w.loopCell = w.shm.Loop(w.row)
 	w.loop, err = relay.NewLoop(relay.Options{MaxPipes: hi.MaxPipes, PipeSize: hi.PipeSize})
 	if err != nil {
@@ -154,7 +175,7 @@ func (w *Worker) greet() error {
 	}
 	w.pool.init(w)
 	w.publish()
-	return w.conn.SetRecvDeadline(time.Time{})
+	return w.conn.Load().SetRecvDeadline(time.Time{})
 }
 
 // viaName is the pseudonym of a service in Via fields: the same in every
@@ -167,16 +188,31 @@ func viaName(id string) string {
 	return "3proxyd-" + strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// receive reads the supervisor's messages until it goes away.
+// receive carries out the messages of the supervisor, and of its successors.
 func (w *Worker) receive() {
 	for {
-		m, err := w.conn.Recv()
+		w.receiveFrom(w.conn.Load())
+		w.abortPrepared()
+		w.loop.Post(w.orphaned)
+		successor, err := w.awaitSuccessor()
+		if err != nil {
+			slog.Error("no successor of the supervisor can take over", "error", err)
+			return
+		}
+		w.conn.Store(successor)
+	}
+}
+
+// receiveFrom returns when the supervisor has gone.
+func (w *Worker) receiveFrom(conn *ipc.Conn) {
+	defer conn.Close()
+	for {
+		m, err := conn.Recv()
 		if errors.Is(err, ipc.ErrFrame) {
 			slog.Error("message from the supervisor", "error", err)
 			continue
 		}
 		if err != nil {
-			w.loop.Post(w.orphaned)
 			return
 		}
 		w.handle(m)
@@ -217,7 +253,7 @@ func (w *Worker) handle(m *ipc.Message) {
 }
 
 func (w *Worker) reply(t ipc.Type, id uint32, body any) {
-	if err := w.conn.Send(t, id, body); err != nil {
+	if err := w.conn.Load().Send(t, id, body); err != nil {
 		slog.Error("message to the supervisor", "error", err)
 	}
 }
@@ -302,7 +338,7 @@ func (w *Worker) disown(m *ipc.Message) {
 	}
 	id := m.ID
 	w.loop.Post(func() {
-		w.dropListeners(func(s *listener) bool { return s.slot == body.Slot && s.slot != w.slot }, false)
+		w.dropListeners(func(s *listener) bool { return s.slot == body.Slot && s.slot != w.slot }, toOthers)
 		go w.reply(ipc.MsgDisowned, id, body)
 	})
 }
