@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -181,18 +183,100 @@ func TestCrashLoop(t *testing.T) {
 	}
 }
 
-// TestOrphans kills the supervisor: its workers finish their sessions, then
-// end.
+// signalOrphan has a worker without a supervisor drain, once it has noticed.
+func signalOrphan(t *testing.T, pid int) {
+	t.Helper()
+	eventually(t, patience, func() string {
+		if !alive(pid) || isOrphan(pid) {
+			return ""
+		}
+		return fmt.Sprintf("worker %d does not notice that its supervisor is gone", pid)
+	})
+	_ = syscall.Kill(pid, syscall.SIGTERM)
+}
+
+// isOrphan says whether a worker waits for a successor of its supervisor.
+func isOrphan(pid int) bool {
+	table, _ := os.ReadFile("/proc/net/unix")
+	return regexp.MustCompile(fmt.Sprintf(`@3proxyd/orphan/[0-9a-f]+/%d\n`, pid)).Match(table)
+}
+
+// TestOrphans kills the supervisor under load: its workers go on, another one
+// takes over, and they drain. No connection is refused or lost, and what has
+// been counted stays.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	echo, ppm := echoOrigin(t), port(t)
-	d := start(t, fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo))
+	text := fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo)
+	d := start(t, text)
 	c := dial(t, ppm)
 	mustPing(t, c)
-	workers := children(d.pid())
-	// The workers keep the output open; only the process is waited for.
+	l := newLoad(ppm, 4)
+	last := d
+	for round := range 3 {
+		workers := children(last.pid())
+		time.Sleep(200 * time.Millisecond)
+		// The workers keep the output open; only the process is waited for.
+		last.cmd.WaitDelay = time.Millisecond
+		_ = last.cmd.Process.Kill()
+		<-last.exited
+		served := l.served.Load()
+		eventually(t, patience, func() string {
+			if l.served.Load() < served+100 {
+				return "no connection is served without a supervisor"
+			}
+			return ""
+		})
+		mustPing(t, c)
+		next := newDaemon(t, "")
+		next.socket = d.socket
+		// With one worker less and one more the sockets find their places.
+		next.write(strings.Replace(text, "workers 2", fmt.Sprintf("workers %d", 1+2*(round%2)), 1))
+		next.launch()
+		next.await()
+		eventually(t, patience, func() string {
+			left := 0
+			for _, pid := range workers {
+				if alive(pid) {
+					left++
+				}
+			}
+			if left > 1 { // the one that has the long session
+				return fmt.Sprintf("%d workers go on", left)
+			}
+			return ""
+		})
+		mustPing(t, c)
+		last = next
+	}
+	err := l.stop()
+	t.Logf("%d served, %d refused, %d failed", l.served.Load(), l.refused.Load(), l.failed.Load())
+	if err != nil || l.refused.Load() > 0 {
+		t.Errorf("%d connections failed (%v), %d were refused", l.failed.Load(), err, l.refused.Load())
+	}
+	total := last.stats().Total
+	if accepted := total["accepted"]; accepted < uint64(l.served.Load()) {
+		t.Errorf("%d connections were counted, %d served", accepted, l.served.Load())
+	}
+	if open := total["open"]; open < 1 {
+		t.Errorf("%d sessions are open", open)
+	}
+	mustPing(t, c)
+	c.Close()
+}
+
+// TestOrphanSignals ends a worker without a supervisor by signals.
+func TestOrphanSignals(t *testing.T) {
+	t.Parallel()
+	echo, ppm := echoOrigin(t), port(t)
+	d := start(t, fmt.Sprintf("workers 1\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo))
+	c := dial(t, ppm)
+	mustPing(t, c)
+	worker := children(d.pid())[0]
 	d.cmd.WaitDelay = time.Millisecond
 	_ = d.cmd.Process.Kill()
+	<-d.exited
+	signalOrphan(t, worker)
 	eventually(t, patience, func() string {
 		if listens(ppm) {
 			return "the port is still open"
@@ -200,20 +284,12 @@ func TestOrphans(t *testing.T) {
 		return ""
 	})
 	mustPing(t, c)
-	c.Close()
-	for _, pid := range workers {
-		eventually(t, patience, func() string {
-			if alive(pid) {
-				return fmt.Sprintf("worker %d goes on", pid)
-			}
-			return ""
-		})
-	}
-	// The next daemon takes the place of the dead one's control socket.
-	next := newDaemon(t, "")
-	next.socket = d.socket
-	next.write(fmt.Sprintf("auth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo))
-	next.launch()
-	next.await()
-	mustPing(t, dial(t, ppm))
+	eventually(t, patience, func() string {
+		_ = syscall.Kill(worker, syscall.SIGTERM)
+		if alive(worker) {
+			return "the worker goes on"
+		}
+		return ""
+	})
+	os.Remove(d.socket)
 }

@@ -81,7 +81,7 @@ type Welcome struct {
 	// Accept is what the worker begins with.
 	Accept Accept `json:"accept,omitzero"`
 	// Family identifies the daemon to a successor of the supervisor (Family).
-	Family string `json:"family"`
+	Family string `json:"family,omitempty"`
 	// Stored says that a store keeps the listening sockets for a successor.
 	Stored bool `json:"stored,omitempty"`
 }

@@ -12,9 +12,12 @@ const maxOwner = 511
 // with the table of one that has died. Only supervisors read and write them.
 type shmOwners struct {
 	columns [MaxColumns][maxOwner + 1]byte
-	// slots has the slot of each row plus one, 0 for a row never used.
-	slots [MaxRows]atomic.Uint64
+	rows    [MaxRows]rowOwner
 }
+
+// rowOwner is the slot of a row plus one, 0 for a row never used, and the
+// process that writes it, 0 for none.
+type rowOwner struct{ slot, pid atomic.Uint64 }
 
 // SetColumnOwner notes the service a column belongs to. A longer id than 511
 // bytes is cut.
@@ -33,14 +36,28 @@ func (m *Shm) ColumnOwner(col int) string {
 	return string(name)
 }
 
-// SetRowSlot notes the slot whose processes use a row.
-func (m *Shm) SetRowSlot(row, slot int) { m.table.owners.slots[row].Store(uint64(slot) + 1) }
+// SetRowOwner notes the slot whose processes use a row, and the one that does,
+// 0 for none.
+func (m *Shm) SetRowOwner(row, slot, pid int) {
+	owner := &m.table.owners.rows[row]
+	owner.slot.Store(uint64(slot) + 1)
+	owner.pid.Store(uint64(pid))
+}
 
-// RowSlot returns the slot of a row; it is false for a row never used.
-func (m *Shm) RowSlot(row int) (int, bool) {
-	v := m.table.owners.slots[row].Load()
+// RowSlot returns the slot of a row, 0 for a row never used.
+func (m *Shm) RowSlot(row int) int {
+	v := m.table.owners.rows[row].slot.Load()
 	if v == 0 || v > MaxRows {
-		return 0, false
+		return 0
 	}
-	return int(v - 1), true
+	return int(v - 1)
+}
+
+// RowPID returns the process that was last known to use a row, 0 for none.
+func (m *Shm) RowPID(row int) int {
+	v := m.table.owners.rows[row].pid.Load()
+	if v > 1<<22 { // PID_MAX_LIMIT, proc(5)
+		return 0
+	}
+	return int(v)
 }

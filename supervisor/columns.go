@@ -24,7 +24,21 @@ type columns struct {
 }
 
 func newColumns(shm *ipc.Shm) *columns {
-	return &columns{shm: shm, byID: map[string]int{}, past: map[int]*totals{}}
+	c := &columns{shm: shm, byID: map[string]int{}, past: map[int]*totals{}}
+	c.restore()
+	return c
+}
+
+// restore goes on with the columns of an earlier supervisor.
+func (c *columns) restore() {
+	for col := range ipc.MaxColumns {
+		id := c.shm.ColumnOwner(col)
+		if id == "" {
+			return
+		}
+		c.byID[id] = col
+		c.used.Store(int32(col) + 1)
+	}
 }
 
 // assign returns the column of each service; services of inForce keep theirs
@@ -47,6 +61,7 @@ func (c *columns) assign(ids []string, inForce map[string]bool) ([]int, error) {
 			return nil, err
 		}
 		c.byID[id] = col
+		c.shm.SetColumnOwner(col, id)
 		cols[i] = col
 	}
 	return cols, nil

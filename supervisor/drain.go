@@ -129,6 +129,9 @@ func (d *daemon) openSessions() uint64 {
 
 // sessionsOf is the number of open sessions in one row.
 func (d *daemon) sessionsOf(row int) int64 {
+	if row == noRow {
+		return 0
+	}
 	var sum uint64
 	for col := range d.columnsUsed() {
 		sum += d.shm.Cell(row, col).Get(ipc.Open)

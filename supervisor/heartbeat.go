@@ -17,6 +17,9 @@ func (p *process) stalled(d *daemon) bool { return p.silence(d) > d.timing.silen
 // predecessor.
 func (p *process) silence(d *daemon) time.Duration {
 	var now unix.Timespec
+	if p.row == noRow {
+		return 0
+	}
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
 		return 0
 	}

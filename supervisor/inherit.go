@@ -47,6 +47,17 @@ func (h *inheritance) giveBack(sockets []systemd.Socket) {
 	h.sockets = append(h.sockets, sockets...)
 }
 
+// addNew adds a socket of a worker, unless it is there already.
+func (h *inheritance) addNew(s systemd.Socket) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if slices.ContainsFunc(h.sockets, func(has systemd.Socket) bool { return has.Cookie == s.Cookie }) {
+		return false
+	}
+	h.sockets = append(h.sockets, s)
+	return true
+}
+
 // acceptsStreams says that the socket is one a service of today can serve.
 func acceptsStreams(s systemd.Socket) bool {
 	return s.Listening && (s.Network == "tcp" || s.Network == "unix")

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -58,6 +59,13 @@ func (l *listener) slots() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.fds)
+}
+
+// sockets are all sockets of the listener.
+func (l *listener) sockets() []int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.fds)
 }
 
 // add gives the listener the socket of the next slot.

@@ -12,6 +12,7 @@ import (
 
 	"3proxyd/config"
 	"3proxyd/ipc"
+	"3proxyd/systemd"
 )
 
 // The environment variable that tells the binary which process to be.
@@ -19,6 +20,9 @@ const (
 	RoleEnv    = "THREEPROXYD_ROLE"
 	RoleWorker = "worker"
 )
+
+// workerName begins the command line of a worker; its slot follows.
+const workerName = "3proxyd: worker "
 
 // keptEnv are the variables of the supervisor a worker is given.
 var keptEnv = []string{"TZ", "GODEBUG", "GOTRACEBACK", "GOCOVERDIR"}
@@ -94,7 +98,7 @@ func (d *daemon) spawn(s *slot, row int) (*process, error) {
 	}
 	var proc *os.Process
 	err = pinned(d.cpuOf(s), func() error {
-		proc, err = os.StartProcess(d.options.Exe, []string{fmt.Sprintf("3proxyd: worker %d", s.index)}, attr)
+		proc, err = os.StartProcess(d.options.Exe, []string{fmt.Sprintf("%s%d", workerName, s.index)}, attr)
 		return err
 	})
 	if proc == nil {
@@ -109,6 +113,7 @@ func (d *daemon) spawn(s *slot, row int) (*process, error) {
 		held:    map[string]*listener{},
 		state:   stateStarting,
 	}
+	d.shm.SetRowOwner(row, s.index, proc.Pid)
 	go p.wait()
 	go p.read(d)
 	return p, nil
@@ -287,6 +292,7 @@ func (p *process) greet(ctx context.Context, d *daemon, l Limits) error {
 		Version: ipc.Version,
 		Slot:    p.slot.index, Row: p.row, Workers: d.workers(), CPU: d.cpuOf(p.slot),
 		MaxFDs: p.maxFDs, MaxPipes: l.MaxPipes, PipeSize: l.PipeSize,
+		Family: ipc.Family(d.control.path), Stored: systemd.Managed(),
 	}, d.shm.FD())
 }
 

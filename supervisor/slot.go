@@ -166,10 +166,13 @@ func (d *daemon) giveRow(s *slot, row int) {
 
 // leave forgets a process that has ended and takes back what it held.
 func (d *daemon) leave(p *process) {
-	d.shm.TakeBack(p.row, d.columnsUsed())
+	s := p.slot
+	if p.row != noRow {
+		d.shm.TakeBack(p.row, d.columnsUsed())
+		d.shm.SetRowOwner(p.row, s.index, 0)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := p.slot
 	p.state = stateStopped
 	delete(s.busy, p.row)
 	delete(s.leaving, p)

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"3proxyd/config"
 	"3proxyd/systemd"
 )
@@ -20,16 +18,16 @@ import (
 // sockets opened here, so that nothing in their queues is lost with it. It is
 // guarded by daemon.change.
 type store struct {
-	// cookies tell by name which socket is kept.
-	cookies map[string]uint64
+	// identities tell by name which descriptor is kept.
+	identities map[string]uint64
 }
 
 // adopted notes what an earlier supervisor has stored.
 func (s *store) adopted(sockets []systemd.Socket) {
-	s.cookies = map[string]uint64{}
+	s.identities = map[string]uint64{}
 	for _, socket := range sockets {
 		if stored(socket) {
-			s.cookies[socket.Name] = socket.Cookie
+			s.identities[socket.Name] = socket.Cookie
 		}
 	}
 }
@@ -41,14 +39,14 @@ func (d *daemon) syncStore() {
 		return
 	}
 	wanted := d.worthKeeping()
-	for _, name := range slices.Sorted(maps.Keys(d.store.cookies)) {
+	for _, name := range slices.Sorted(maps.Keys(d.store.identities)) {
 		fd, keep := wanted[name]
-		if !keep || cookie(fd) != d.store.cookies[name] {
+		if !keep || identity(fd) != d.store.identities[name] {
 			d.unstore(name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
-		if _, has := d.store.cookies[name]; has {
+		if _, has := d.store.identities[name]; has {
 			continue
 		}
 		fd := wanted[name]
@@ -56,12 +54,12 @@ func (d *daemon) syncStore() {
 			d.logf("warning: sockets cannot be stored, a crash of this process will lose connections that wait to be accepted: %v", err)
 			return
 		}
-		d.store.cookies[name] = cookie(fd)
+		d.store.identities[name] = identity(fd)
 	}
 }
 
 func (d *daemon) unstore(name string) {
-	delete(d.store.cookies, name)
+	delete(d.store.identities, name)
 	if err := systemd.Notify("FDSTOREREMOVE=1", "FDNAME="+name); err != nil {
 		d.logf("warning: a socket cannot be removed from the store: %v", err)
 	}
@@ -69,7 +67,7 @@ func (d *daemon) unstore(name string) {
 
 // emptyStore gives everything up: nobody is to succeed this process.
 func (d *daemon) emptyStore() {
-	for _, name := range slices.Sorted(maps.Keys(d.store.cookies)) {
+	for _, name := range slices.Sorted(maps.Keys(d.store.identities)) {
 		d.unstore(name)
 	}
 }
@@ -82,11 +80,12 @@ func (d *daemon) worthKeeping() map[string]int {
 		if l.kept {
 			continue
 		}
-		for i, fd := range l.fds {
+		for i, fd := range l.sockets() {
 			wanted[storeName(l.key, l.shared, i)] = fd
 		}
 	}
 	wanted[controlStoreName] = d.control.fd
+	wanted[countersStoreName] = d.shm.FD()
 	return wanted
 }
 
@@ -149,10 +148,12 @@ func slotOf(s systemd.Socket) int {
 	return n
 }
 
-func cookie(fd int) uint64 {
-	v, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+// identity tells whether two descriptors are the same socket or memfd, as
+// systemd.Socket.Cookie does.
+func identity(fd int) uint64 {
+	s, err := systemd.Describe(fd, "")
 	if err != nil {
 		return 0
 	}
-	return v
+	return s.Cookie
 }

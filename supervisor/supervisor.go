@@ -104,6 +104,7 @@ type daemon struct {
 	// stopSignal is when the last signal to stop came; it belongs to serve.
 	stopSignal time.Time
 	inherited  inheritance
+	legacy     legacy
 	// untold says that the service manager could not be notified; alive is
 	// received from by serve.
 	untold atomic.Bool
@@ -132,9 +133,15 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer d.shm.Close()
 	d.messages = startMessages(d.options.Stderr)
 	defer d.messages.stop()
+	if err := d.checkPIDFile(); err != nil {
+		return err
+	}
+	if err := d.inherit(); err != nil {
+		return err
+	}
+	defer d.shm.Close()
 	signals := d.options.Signals
 	if signals == nil {
 		received := make(chan os.Signal, 4)
@@ -143,6 +150,7 @@ func Run(ctx context.Context, o Options) error {
 		signals = received
 	}
 	if err := d.start(ctx); err != nil {
+		d.abandonOrphans()
 		d.stopRunning()
 		return err
 	}
@@ -183,10 +191,6 @@ func newDaemon(o Options) (*daemon, error) {
 	for i, cpu := range cpus {
 		d.slots = append(d.slots, newSlot(i, cpu))
 	}
-	if d.shm, err = ipc.CreateShm(); err != nil {
-		return nil, err
-	}
-	d.columns = newColumns(d.shm)
 	d.running, d.stopRunning = context.WithCancel(context.Background())
 	return d, nil
 }
@@ -209,13 +213,6 @@ func checkIdentity(cfg *config.Config) error {
 // start opens everything and starts the workers. On failure it leaves nothing
 // behind.
 func (d *daemon) start(ctx context.Context) (err error) {
-	if err := d.checkPIDFile(); err != nil {
-		return err
-	}
-	if d.inherited.sockets, err = systemd.Inherited(); err != nil {
-		return fmt.Errorf("inherited descriptors: %w", err)
-	}
-	d.store.adopted(d.inherited.sockets)
 	first, err := d.build(d.startConfig, d.options.Warnings)
 	if err != nil {
 		return err
@@ -250,6 +247,8 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	}
 	go d.adoptLoop()
 	d.syncStore()
+	orphans := d.watchOrphans()
+	d.drained.Go(func() { d.drainOrphans(orphans) })
 	go d.control.serve(d)
 	return nil
 }

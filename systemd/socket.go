@@ -30,7 +30,8 @@ type Socket struct {
 	// ReusePort and V6Only are SO_REUSEPORT and IPV6_V6ONLY.
 	ReusePort bool
 	V6Only    bool
-	// Cookie tells whether two descriptors are the same socket.
+	// Cookie tells whether two descriptors are the same: SO_COOKIE of a
+	// socket, the inode of a memfd.
 	Cookie uint64
 }
 
@@ -61,6 +62,11 @@ func Describe(fd int, name string) (Socket, error) {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err == nil {
 			s.Network = "memfd"
 		}
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return s, os.NewSyscallError("fstat", err)
+		}
+		s.Cookie = st.Ino
 		return s, nil
 	}
 	if err != nil {

@@ -1,0 +1,372 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"3proxyd/config"
+	"3proxyd/ipc"
+	"3proxyd/systemd"
+)
+
+// legacy is what an earlier supervisor of the same daemon, which has died or
+// been restarted, has left: the shared memory, and workers that go on serving
+// until this one has taken over.
+type legacy struct {
+	shm     *ipc.Shm
+	orphans []*orphan
+}
+
+// orphan is a worker of an earlier supervisor.
+type orphan struct {
+	ipc.Orphan
+	conn *ipc.Conn
+	pid  int
+	// memory identifies its shared memory.
+	memory uint64
+}
+
+const (
+	// orphanPatience bounds the search for orphans that are known to live, and
+	// the answer of one.
+	orphanPatience = 3 * time.Second
+	orphanRetry    = 20 * time.Millisecond
+	// maxOrphanSockets bounds the sockets one orphan may send.
+	maxOrphanSockets = config.MaxServices * maxWorkers
+)
+
+// countersStoreName is the name of the shared memory in the store.
+const countersStoreName = config.StoredPrefix + "counters"
+
+// inherit takes over what this process was started with and what an earlier
+// supervisor has left.
+func (d *daemon) inherit() (err error) {
+	if d.inherited.sockets, err = systemd.Inherited(); err != nil {
+		return fmt.Errorf("inherited descriptors: %w", err)
+	}
+	d.store.adopted(d.inherited.sockets)
+	d.findLegacy()
+	d.shm = d.legacy.shm
+	if d.shm == nil {
+		if d.shm, err = ipc.CreateShm(); err != nil {
+			d.abandonOrphans()
+			return err
+		}
+	}
+	d.columns = newColumns(d.shm)
+	d.restoreSlots()
+	return nil
+}
+
+// findLegacy collects what an earlier supervisor has left. The sockets go to
+// the inheritance, each once. The workers it knew to be alive have a moment to
+// notice that their supervisor has gone; one that does not is hung.
+func (d *daemon) findLegacy() {
+	for _, s := range d.inherited.take(func(s systemd.Socket) bool { return s.Name == countersStoreName }) {
+		d.takeMemory(s.FD)
+	}
+	deadline := time.Now().Add(orphanPatience)
+	for {
+		d.greetOrphans(deadline)
+		late := d.lateOrphans()
+		if len(late) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			d.endLate(late)
+			break
+		}
+		time.Sleep(orphanRetry)
+	}
+}
+
+// takeMemory goes on with the shared memory of an earlier supervisor, unless
+// there is one already; it uses fd up.
+func (d *daemon) takeMemory(fd int) {
+	if d.legacy.shm == nil {
+		shm, err := ipc.AdoptShm(fd)
+		if err == nil {
+			d.legacy.shm = shm
+			return
+		}
+		d.logf("the counters of the supervisor before cannot be continued: %v", err)
+	}
+	_ = unix.Close(fd)
+}
+
+// greetOrphans connects to the orphans that wait.
+func (d *daemon) greetOrphans(deadline time.Time) {
+	for _, path := range controlPaths(d.startConfig.Control) {
+		names, err := ipc.OrphanNames(ipc.Family(path))
+		if err != nil {
+			d.logf("warning: workers of a supervisor before cannot be looked for: %v", err)
+			return
+		}
+		for _, name := range names {
+			if err := d.greetOrphan(name, deadline); err != nil {
+				d.logf("warning: worker of the supervisor before at %s: %v", name, err)
+			}
+		}
+	}
+}
+
+func (d *daemon) greetOrphan(name string, deadline time.Time) error {
+	conn, peer, err := ipc.DialOrphan(name)
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return nil // it ends, or has another successor
+	}
+	if err != nil {
+		return err
+	}
+	if uid := workerUID(d.startConfig, os.Geteuid()); peer.UID != 0 && peer.UID != os.Geteuid() && peer.UID != uid {
+		_ = conn.Close()
+		return fmt.Errorf("process %d is one of user %d", peer.PID, peer.UID)
+	}
+	o := &orphan{conn: conn, pid: peer.PID}
+	err = conn.SetRecvDeadline(deadline.Add(orphanPatience))
+	if err == nil {
+		err = d.introduced(o)
+	}
+	if err == nil {
+		err = conn.SetRecvDeadline(time.Time{})
+	}
+	if err != nil {
+		_ = conn.Close()
+		return err
+	}
+	d.legacy.orphans = append(d.legacy.orphans, o)
+	return nil
+}
+
+// introduced reads what an orphan is and has.
+func (d *daemon) introduced(o *orphan) error {
+	m, err := o.conn.Recv()
+	if err != nil {
+		return err
+	}
+	defer m.CloseFDs()
+	if err := m.Decode(&o.Orphan); err != nil {
+		return err
+	}
+	if m.Type != ipc.MsgOrphan || o.Version != ipc.Version || len(m.FDs) != 1 {
+		return fmt.Errorf("first message: type %d, version %d, %d descriptors", m.Type, o.Version, len(m.FDs))
+	}
+	o.memory = identity(m.FDs[0])
+	d.takeMemory(m.FDs[0])
+	m.FDs = nil
+	for range maxOrphanSockets {
+		m, err := o.conn.Recv()
+		if err != nil {
+			return err
+		}
+		if m.Type == ipc.MsgOrphanEnd {
+			return nil
+		}
+		d.inheritFrom(m)
+		m.CloseFDs()
+	}
+	return errors.New("it sends too many sockets")
+}
+
+// inheritFrom takes the sockets of a message that are not there yet, by what
+// the kernel says of them.
+func (d *daemon) inheritFrom(m *ipc.Message) {
+	var body ipc.Files
+	if m.Type != ipc.MsgFiles || m.Decode(&body) != nil || len(body.Entries) != len(m.FDs) {
+		return
+	}
+	for i, e := range body.Entries {
+		s, err := systemd.Describe(m.FDs[i], "")
+		if err != nil || !acceptsStreams(s) {
+			continue
+		}
+		index, shared := e.Slot, false
+		if e.Slot < 0 {
+			index, shared = -1-e.Slot, true
+		}
+		s.Name = storeName(socketKey(s), shared, index)
+		if d.inherited.addNew(s) {
+			m.FDs[i] = -1
+		}
+	}
+	m.FDs = slices.DeleteFunc(m.FDs, func(fd int) bool { return fd < 0 })
+}
+
+// socketKey is the listenerKey of a socket's address.
+func socketKey(s systemd.Socket) string {
+	return listenerKey(config.Endpoint{Unix: s.Path, Addr: s.Addr.Addr().Unmap(), Port: s.Addr.Port()})
+}
+
+// lateOrphans are the workers that were alive when the shared memory was last
+// written, are so still, and have not been heard of.
+func (d *daemon) lateOrphans() map[int]int {
+	late := map[int]int{}
+	if d.legacy.shm == nil {
+		return late
+	}
+	uid := workerUID(d.startConfig, os.Geteuid())
+	for row := range d.legacy.shm.Rows() {
+		pid := d.legacy.shm.RowPID(row)
+		known := slices.ContainsFunc(d.legacy.orphans, func(o *orphan) bool { return o.pid == pid })
+		if pid > 0 && !known && isWorker(pid, uid) {
+			late[row] = pid
+		}
+	}
+	return late
+}
+
+// isWorker says whether a process is a worker of this user. Its number came
+// from memory that workers write to.
+func isWorker(pid, uid int) bool {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil || int(st.Uid) != uid && st.Uid != 0 {
+		return false
+	}
+	line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	return err == nil && strings.HasPrefix(string(line), workerName)
+}
+
+// endLate ends workers that do not answer: nobody could tell them to drain.
+func (d *daemon) endLate(late map[int]int) {
+	for _, pid := range late {
+		d.logf("worker pid %d of the supervisor before does not answer; killing it", pid)
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Kill()
+			_ = p.Release()
+		}
+	}
+}
+
+// abandonOrphans gives the workers of an earlier supervisor up: they go on
+// serving, and wait for another successor.
+func (d *daemon) abandonOrphans() {
+	for _, o := range d.legacy.orphans {
+		_ = o.conn.Close()
+	}
+	d.legacy.orphans = nil
+}
+
+// restoreSlots gives each slot the rows of the earlier one in its place, and
+// the workers that are still there. The rest of the rows is free.
+func (d *daemon) restoreSlots() {
+	if d.legacy.shm == nil {
+		return
+	}
+	memory := identity(d.shm.FD())
+	owner := map[int]*orphan{}
+	for _, o := range d.legacy.orphans {
+		if o.memory == memory && o.Row >= 0 && o.Row < d.shm.Rows() && owner[o.Row] == nil {
+			owner[o.Row] = o
+		}
+	}
+	for row := range d.shm.Rows() {
+		index := d.shm.RowSlot(row)
+		s := d.slots[index%len(d.slots)]
+		s.rows = append(s.rows, row)
+		if o := owner[row]; o != nil {
+			s.busy[row] = true
+			d.lastGen = max(d.lastGen, o.Gen)
+			continue
+		}
+		d.shm.TakeBack(row, d.columnsUsed())
+		d.shm.SetRowOwner(row, index, 0)
+	}
+	for _, o := range d.legacy.orphans {
+		if owner[o.Row] != o {
+			o.Row = noRow
+		}
+	}
+}
+
+// noRow is the row of a worker whose counters are elsewhere.
+const noRow = -1
+
+// watchOrphans makes the orphans processes that leave their slots.
+func (d *daemon) watchOrphans() []*process {
+	var procs []*process
+	for _, o := range d.legacy.orphans {
+		proc, err := os.FindProcess(o.pid)
+		if err != nil {
+			_ = o.conn.Close()
+			continue
+		}
+		p := &process{
+			slot: d.slots[max(0, o.Slot)%len(d.slots)], row: o.Row, pid: o.pid, proc: proc, conn: o.conn,
+			started: time.Now(), replies: make(chan *ipc.Message, 16), exited: make(chan struct{}),
+			held: map[string]*listener{}, gen: o.Gen, state: stateDraining,
+		}
+		for _, s := range d.slots {
+			if o.Row != noRow && slices.Contains(s.rows, o.Row) {
+				p.slot = s
+			}
+		}
+		p.loopThread.Store(int64(o.Thread))
+		d.mu.Lock()
+		p.slot.leaving[p] = true
+		d.mu.Unlock()
+		d.slotsDone.Add(1)
+		go p.readOrphan()
+		go d.awaitOrphan(p)
+		procs = append(procs, p)
+	}
+	d.legacy.orphans = nil
+	return procs
+}
+
+// readOrphan passes messages on until the process has ended: this one is not
+// its parent, and the end of its socket is all there is to see.
+func (p *process) readOrphan() {
+	for {
+		m, err := p.conn.Recv()
+		if errors.Is(err, ipc.ErrFrame) {
+			p.kill()
+			continue
+		}
+		if err != nil {
+			break
+		}
+		m.CloseFDs()
+		select {
+		case p.replies <- m:
+		default:
+		}
+	}
+	p.exitText = "it has ended"
+	close(p.exited)
+	_ = p.conn.Close()
+	p.stopKillTimer()
+	_ = p.proc.Release()
+}
+
+func (d *daemon) awaitOrphan(p *process) {
+	defer d.slotsDone.Done()
+	<-p.exited
+	d.leave(p)
+	d.logf("worker pid %d of the supervisor before has ended", p.pid)
+}
+
+// drainOrphans has the workers of the earlier supervisor drain: this one's
+// accept.
+func (d *daemon) drainOrphans(procs []*process) {
+	if len(procs) == 0 {
+		return
+	}
+	limit := drainLimit{timeout: d.drainTimeout()}
+	d.logf("%s of the supervisor before drain, for up to %v", count(len(procs), "worker", "workers"), limit.timeout)
+	each(procs, func(_ int, p *process) {
+		if err := p.drain(context.Background(), d, limit, false); err != nil {
+			d.logf("worker pid %d does not drain: %v; killing it", p.pid, err)
+			p.kill()
+		}
+	})
+}
