@@ -79,7 +79,7 @@ func TestBulkAllocatesNothing(t *testing.T) {
 				unix.Read(x.server, buf)
 				l.turn()
 			}
-			for range 10 {
+			for range 60 {
 				round()
 			}
 			if allocs := testing.AllocsPerRun(10, round); allocs != 0 {

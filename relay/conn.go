@@ -73,6 +73,8 @@ type Conn struct {
 	readSize int32
 	flags    uint16
 	opened   bool
+	// later is 1 + the index of what has been put off in the loop's list.
+	later uint8
 }
 
 // IsOpen reports whether the connection has a descriptor.
@@ -225,6 +227,7 @@ func (c *Conn) Close() {
 	if !c.opened {
 		return
 	}
+	c.writePutOff()
 	l := c.loop
 	if c.in != nil {
 		c.in.detach()
@@ -261,7 +264,15 @@ func (c *Conn) StartRead() {
 func (c *Conn) StopRead() { c.flags &^= flagReading }
 
 // Pending returns how many bytes of output wait.
-func (c *Conn) Pending() int { return c.pend.length }
+func (c *Conn) Pending() int {
+	c.writePutOff()
+	return c.pend.length
+}
+
+// Backlog returns how many bytes of output the socket had no room for. Unlike
+// Pending it does not count, nor write at once, what goes out at the end of the
+// turn.
+func (c *Conn) Backlog() int { return c.pend.length }
 
 // Flushed returns the loop's time, in milliseconds, when output that had to
 // wait last moved.
@@ -273,19 +284,33 @@ func (c *Conn) Unsent() int {
 	if !c.opened {
 		return 0
 	}
+	c.writePutOff()
 	return c.pend.length + sys.Unsent(c.fd)
 }
 
 // Blocked reports whether output waits for the peer to read, be it pending or
 // in the pipe of a flow.
-func (c *Conn) Blocked() bool { return c.pend.length > 0 || c.out != nil && c.out.inPipe > 0 }
+func (c *Conn) Blocked() bool {
+	c.writePutOff()
+	return c.pend.length > 0 || c.out != nil && c.out.inPipe > 0
+}
 
 // HangupSeen reports whether the peer has closed or reset its side, as far as
 // events have told.
 func (c *Conn) HangupSeen() bool { return c.flags&(flagRDHUP|flagHangup|flagFailed) != 0 }
 
-// Write writes p, keeping a copy of what the socket does not take.
+// Write writes p, keeping a copy of what the socket does not take. A small p is
+// copied and written at the end of the turn.
 func (c *Conn) Write(p []byte) {
+	if len(p) <= laterMax && c.canSend() {
+		c.putOff(p, nil)
+		return
+	}
+	c.writePutOff()
+	c.writeNow(p)
+}
+
+func (c *Conn) writeNow(p []byte) {
 	if !c.canSend() {
 		c.hold(p)
 		return
@@ -306,6 +331,11 @@ func (c *Conn) Write(p []byte) {
 
 // Write2 writes a and then b.
 func (c *Conn) Write2(a, b []byte) {
+	if len(a)+len(b) <= laterMax && c.canSend() {
+		c.putOff(a, b)
+		return
+	}
+	c.writePutOff()
 	if !c.canSend() {
 		c.hold(a)
 		c.hold(b)
@@ -392,6 +422,7 @@ func (c *Conn) NotifySent() {
 // Shutdown sends a FIN after all output that waits. A Flow into the connection
 // must have ended.
 func (c *Conn) Shutdown() {
+	c.writePutOff()
 	if c.pend.length > 0 {
 		c.flags |= flagShutdown
 		return
@@ -432,6 +463,7 @@ func (c *Conn) process() {
 		c.report()
 		return
 	}
+	c.writePutOff()
 	gen := c.gen
 	if c.flags&flagWritable != 0 && (c.flags&flagWaiting != 0 || c.out != nil && c.out.inPipe > 0) {
 		c.flush()

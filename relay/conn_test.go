@@ -64,6 +64,9 @@ func TestNoDelay(t *testing.T) {
 		l.until("the connection", func() bool { return h.conns == 1 })
 		for i := range 3 {
 			c.Write([]byte("x"))
+			if n := c.Pending(); n != 0 {
+				t.Fatalf("%d bytes pending", n)
+			}
 			v, err := unix.GetsockoptInt(int(c.FD()), unix.IPPROTO_TCP, unix.TCP_NODELAY)
 			must(t, err)
 			if is := v != 0; is != (want && i > 0) {

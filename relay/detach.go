@@ -40,6 +40,7 @@ func (c *Conn) Detachable() bool { return c.opened && c.flags&(flagConnecting|fl
 // way any more, from the loop, perhaps before Detach returns. The connection
 // must be Detachable and have no flow.
 func (c *Conn) Detach(done func(*Detached)) {
+	c.writePutOff()
 	l := c.loop
 	d := &Detached{
 		FD:                 c.fd,

@@ -126,14 +126,11 @@ func (f *Flow) pump() {
 	src := f.src
 	gen := src.gen
 	for range readsPerTurn {
-		if f.blocked() || f.dst.flags&flagFailed != 0 {
+		if src.flags&(flagReadable|flagDrained) == 0 || f.blocked() || f.dst.flags&flagFailed != 0 {
 			return
 		}
 		if src.flags&flagDrained != 0 {
 			f.end()
-			return
-		}
-		if src.flags&flagReadable == 0 {
 			return
 		}
 		// splice stops in front of urgent data, recv passes it (tcp(7)).

@@ -81,6 +81,7 @@ type Loop struct {
 
 	buf      []byte
 	readSize int
+	later    laterList
 	chunks   chunkPool
 	pipes    pipePool
 	conns    int
@@ -114,6 +115,7 @@ func NewLoop(o Options) (*Loop, error) {
 		pipes:    pipePool{max: o.MaxPipes, size: o.PipeSize},
 	}
 	l.wheel.init()
+	l.later.init()
 	slot, gen := l.takeSlot(source{kind: sourceWaker})
 	if e := sys.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, l.wakefd, unix.EPOLLIN|unix.EPOLLET, eventData(slot, gen)); e != 0 {
 		l.closeDescriptors()
@@ -158,6 +160,7 @@ func (l *Loop) turn() {
 	}
 	l.runQueued()
 	l.wheel.advance(l.nowMS)
+	l.writePutOff()
 }
 
 // Stop makes Run return at the end of this turn.

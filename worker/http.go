@@ -320,7 +320,7 @@ func (h *httpClient) nextRequest() {
 	s.code, s.in, s.out, s.logged = codeOK, 0, 0, false
 	s.up, s.down = relay.Flow{}, relay.Flow{}
 	s.arm(s.svc.headMS)
-	if s.buf.Len() == 0 && s.cli.Pending() == 0 {
+	if s.buf.Len() == 0 && s.cli.Backlog() == 0 {
 		s.cli.StartRead()
 		return
 	}

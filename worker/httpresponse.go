@@ -234,7 +234,7 @@ const chunkFlowMin = 32 << 10
 // what it was sent.
 func (h *httpServer) awaitClient() {
 	s := (*session)(h)
-	if s.cli.Pending() > 0 {
+	if s.cli.Backlog() > 0 {
 		s.srv.StopRead()
 	}
 }
