@@ -75,14 +75,29 @@ func NewPolicy(methods []config.AuthMethod, list *List, users *Users) *Policy {
 // `auth iponly strong` ends in NoUser, upon which the service asks for a
 // password. r.User is not used but to fill Decision.User when there are no
 // credentials. Nothing is allocated.
-func (p *Policy) Decide(r *Request, c *Creds) Decision {
+func (p *Policy) Decide(r *Request, c *Creds) Decision { return p.decide(r, c, false) }
+
+// Recheck decides about a request of a user whose credentials are gone and that
+// before allowed: whom before has verified by a password, and whose secret is
+// the same here, counts as verified.
+func (p *Policy) Recheck(r *Request, user string, before *Policy) Decision {
+	c := &Creds{HasUser: user != "", User: user}
+	// Without a password strong lets nobody in, so that what before allows
+	// all the same it has allowed without one.
+	unverified := before.decide(r, c, false)
+	verified := unverified.Code != OK && slices.Contains(before.methods, config.AuthStrong)
+	return p.decide(r, c, verified && p.users.sameSecret(before.users, user))
+}
+
+// decide is Decide; with verified the user needs no password.
+func (p *Policy) decide(r *Request, c *Creds, verified bool) Decision {
 	user := c.user()
 	d := Decision{Rule: -1, User: user}
 	if user == "" {
 		d.User = r.User
 	}
 	for _, m := range p.methods {
-		code := p.authenticate(m, user, c)
+		code := p.authenticate(m, user, c, verified)
 		if code == OK && m != config.AuthNone {
 			verdict, rule := p.list.check(r, listUser(m, user))
 			d.NeedAddr, d.Rule = verdict == NeedAddr, rule
@@ -115,8 +130,9 @@ func listUser(m config.AuthMethod, user string) string {
 	return user
 }
 
-// authenticate returns OK when the method accepts the credentials.
-func (p *Policy) authenticate(m config.AuthMethod, user string, c *Creds) Code {
+// authenticate returns OK when the method accepts the credentials, or the user
+// when they have been verified before.
+func (p *Policy) authenticate(m config.AuthMethod, user string, c *Creds, verified bool) Code {
 	switch m {
 	case config.AuthNone, config.AuthIPOnly:
 		return OK
@@ -128,6 +144,9 @@ func (p *Policy) authenticate(m config.AuthMethod, user string, c *Creds) Code {
 	case config.AuthStrong:
 		if user == "" {
 			return NoUser
+		}
+		if verified {
+			return OK
 		}
 		return p.users.Verify(user, c.pass())
 	}
@@ -157,7 +176,7 @@ func (p *Policy) CheckCreds(c *Creds) Code {
 		if m == config.AuthIPOnly {
 			continue
 		}
-		code := p.authenticate(m, c.user(), c)
+		code := p.authenticate(m, c.user(), c, false)
 		if code == OK {
 			return OK
 		}

@@ -1,6 +1,7 @@
 package acl
 
 import (
+	"net/netip"
 	"testing"
 
 	"3proxyd/config"
@@ -134,6 +135,40 @@ func TestPolicyProperties(t *testing.T) {
 		got := [4]Code{p.CheckCreds(nil), p.CheckCreds(login("ann", "x")), p.CheckCreds(login("ann", "secret")), p.CheckCreds(&Creds{HasUser: true, User: "ann"})}
 		if want := [4]Code{tt.nobody, tt.wrong, tt.right, tt.name}; got != want {
 			t.Errorf("%v: CheckCreds %v, want %v", tt.methods, got, want)
+		}
+	}
+}
+
+// TestRecheck decides about requests that an earlier policy has allowed, without
+// the password.
+func TestRecheck(t *testing.T) {
+	users := func(secret string) *Users {
+		return NewUsers([]config.User{{Name: "ann", Type: "CL", Secret: secret}, {Name: "bob", Type: "CL", Secret: "b"}})
+	}
+	only := func(names ...string) *List { return Compile([]config.Rule{{Allow: true, Users: names}}) }
+	strong, none := []config.AuthMethod{config.AuthStrong}, []config.AuthMethod{config.AuthNone}
+	useronly, iponly := []config.AuthMethod{config.AuthUserOnly}, []config.AuthMethod{config.AuthIPOnly}
+	both := []config.AuthMethod{config.AuthIPOnly, config.AuthStrong}
+	for name, c := range map[string]struct {
+		before, now *Policy
+		user        string
+		want        Code
+	}{
+		"nothing changed":         {NewPolicy(strong, nil, users("a")), NewPolicy(strong, nil, users("a")), "ann", OK},
+		"still on the list":       {NewPolicy(strong, nil, users("a")), NewPolicy(strong, only("ann"), users("a")), "ann", OK},
+		"taken off the list":      {NewPolicy(strong, only("ann", "bob"), users("a")), NewPolicy(strong, only("bob"), users("a")), "ann", NoRule},
+		"another password":        {NewPolicy(strong, nil, users("a")), NewPolicy(strong, nil, users("z")), "ann", WrongPassword},
+		"user removed":            {NewPolicy(strong, nil, users("a")), NewPolicy(strong, nil, NewUsers(nil)), "ann", UnknownUser},
+		"name never verified":     {NewPolicy(useronly, nil, users("a")), NewPolicy(strong, nil, users("a")), "ann", WrongPassword},
+		"anonymous to strong":     {NewPolicy(none, nil, users("a")), NewPolicy(strong, nil, users("a")), "", NoUser},
+		"let in by address first": {NewPolicy(both, nil, users("a")), NewPolicy(strong, nil, users("a")), "ann", WrongPassword},
+		"strong after address":    {NewPolicy(both, only("ann"), users("a")), NewPolicy(both, only("ann"), users("a")), "ann", OK},
+		"to none":                 {NewPolicy(strong, nil, users("a")), NewPolicy(none, nil, nil), "ann", OK},
+		"address refused":         {NewPolicy(iponly, nil, nil), NewPolicy(iponly, Compile([]config.Rule{{Allow: false}}), nil), "", Denied},
+	} {
+		r := &Request{Client: netip.MustParseAddr("127.0.0.1"), Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Op: config.OpConnect}
+		if got := c.now.Recheck(r, c.user, c.before); got.Code != c.want {
+			t.Errorf("%s: %d instead of %d", name, got.Code, c.want)
 		}
 	}
 }

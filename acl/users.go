@@ -44,6 +44,16 @@ func NewUsers(list []config.User) *Users {
 	return u
 }
 
+// sameSecret says whether both have the user with the same secret.
+func (u *Users) sameSecret(other *Users, name string) bool {
+	if u == nil || other == nil {
+		return false
+	}
+	mine, ok1 := u.byName[name]
+	theirs, ok2 := other.byName[name]
+	return ok1 && ok2 && mine == theirs
+}
+
 // Verify returns OK, UnknownUser or WrongPassword, or Unsupported for a kind
 // of secret other than clear text. It does the same work whether the user
 // exists or not and wherever the password differs, so that the time it takes

@@ -42,6 +42,8 @@ func init() {
 		"users":     {run: runUsers, usage: "NAME:CL:PASSWORD ...", min: 0, max: -1},
 		"allow":     {run: runAllow, usage: ruleUsage, min: 0, max: 7, stateful: true},
 		"deny":      {run: runDeny, usage: ruleUsage, min: 0, max: 7, stateful: true},
+		"force":     {run: runForce, min: 0, max: 0, stateful: true},
+		"noforce":   {run: runForce, min: 0, max: 0, stateful: true},
 		"flush":     {run: runFlush, min: 0, max: 0, stateful: true},
 		"maxconn":   {run: runMaxConn, usage: "NUMBER", min: 1, max: 1, stateful: true},
 		"backlog":   {run: runBacklog, usage: "NUMBER", min: 1, max: 1, stateful: true},
@@ -92,7 +94,7 @@ var laterServices = []string{
 }
 
 var laterCommands = []string{
-	"maxseg", "connlim", "noconnlim", "force", "noforce", "authcache", "radius",
+	"maxseg", "connlim", "noconnlim", "authcache", "radius",
 	"redirect", "nolog", "weight", "parent", "parentretries", "bandlimin",
 	"bandlimout", "nobandlimin", "nobandlimout", "counter", "countin",
 	"countout", "countall", "nocountin", "nocountout", "nocountall",

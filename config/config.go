@@ -174,6 +174,9 @@ type Service struct {
 	// MaxConn is the limit of open connections over all workers; 0 means what
 	// the descriptors allow, at most DefaultMaxConn.
 	MaxConn int `json:"maxconn"`
+	// Force has a reload check the sessions of the service against its new
+	// rules, and end those that are not allowed any more.
+	Force bool `json:"force,omitempty"`
 	// Backlog is the listen(2) backlog; 0 means the kernel's somaxconn.
 	Backlog  int      `json:"backlog"`
 	Timeouts Timeouts `json:"timeouts"`

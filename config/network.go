@@ -53,6 +53,9 @@ func runMaxConn(l *loader, c call) {
 	}
 }
 
+// runForce is force and noforce.
+func runForce(l *loader, c call) { l.st.force = c.name.text == "force" }
+
 func runBacklog(l *loader, c call) {
 	if n, ok := l.number("backlog", c.args[0], 0, maxBacklog); ok {
 		l.st.backlog = n

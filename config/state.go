@@ -15,6 +15,7 @@ type state struct {
 	// used them in their present state.
 	aclIndex  int
 	maxConn   int
+	force     bool
 	backlog   int
 	timeouts  Timeouts
 	log       Log

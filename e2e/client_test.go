@@ -119,7 +119,14 @@ func connectVia(t *testing.T, proxy, target int) net.Conn {
 	t.Helper()
 	c := dial(t, proxy)
 	fmt.Fprintf(c, "CONNECT 127.0.0.1:%d HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n", target, target)
-	// The answer is read byte by byte: what follows belongs to the tunnel.
+	readHead(t, c, "HTTP/1.1 200 ")
+	return c
+}
+
+// readHead reads the head of an HTTP response that must begin with want. It is
+// read byte by byte: what follows is left.
+func readHead(t *testing.T, c net.Conn, want string) string {
+	t.Helper()
 	var head []byte
 	b := make([]byte, 1)
 	for !bytes.HasSuffix(head, []byte("\r\n\r\n")) {
@@ -128,10 +135,10 @@ func connectVia(t *testing.T, proxy, target int) net.Conn {
 		}
 		head = append(head, b[0])
 	}
-	if !bytes.HasPrefix(head, []byte("HTTP/1.1 200 ")) {
-		t.Fatalf("CONNECT was answered %q", head)
+	if !strings.HasPrefix(string(head), want) {
+		t.Fatalf("the answer is %q instead of %q", head, want)
 	}
-	return c
+	return string(head)
 }
 
 // pingOnce makes a connection to a port of 127.0.0.1 for one ping.

@@ -86,7 +86,7 @@ func TestReloadRefused(t *testing.T) {
 		{good + "proxxy\n", d.config + `:6:1: error: unknown command "proxxy"`},
 		{good + fmt.Sprintf("socks -p%d\n", taken), d.config + ":6:1: error: "},
 		{good + "include gone.cfg\n", d.config + ":6:9: error: include"},
-		{good + "log /nonexistent/dir/log\nsocks\n", d.config + ":7:1: error: "},
+		{good + "log /nonexistent/dir/log\nsocks\n", d.config + ":6:5: error: "},
 		{"", d.config + ":1:1: error: no service"},
 	} {
 		d.write(bad.text)

@@ -85,6 +85,17 @@ func (c *Client) Reload(ctx context.Context) (*ReloadResult, error) {
 	return ask[ReloadResult](ctx, c, http.MethodPost, PathReload, nil)
 }
 
+// ReloadForce is Reload, and has every session checked against the new rules.
+func (c *Client) ReloadForce(ctx context.Context) (*ReloadResult, error) {
+	return ask[ReloadResult](ctx, c, http.MethodPost, PathReload, ReloadRequest{Force: true})
+}
+
+// PlanReload asks what a Reload would change. A configuration that would be
+// refused is a *RequestError with its diagnostics.
+func (c *Client) PlanReload(ctx context.Context) (*ReloadPlan, error) {
+	return ask[ReloadPlan](ctx, c, http.MethodPost, PathReload, ReloadRequest{DryRun: true})
+}
+
 // Drain makes a worker or the daemon drain. It returns when draining has
 // begun.
 func (c *Client) Drain(ctx context.Context, r DrainRequest) (*DrainResult, error) {

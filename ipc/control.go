@@ -12,7 +12,7 @@ const (
 	PathStatus = "/v1/status" // GET → Status
 	PathStats  = "/v1/stats"  // GET → Stats
 	PathConns  = "/v1/conns"  // GET → a stream of Session, one JSON object a line
-	PathReload = "/v1/reload" // POST → ReloadResult (200, or 422 with the errors)
+	PathReload = "/v1/reload" // POST ReloadRequest → ReloadResult or ReloadPlan (200, or 422 with the errors)
 	PathDrain  = "/v1/drain"  // POST DrainRequest → DrainResult
 )
 

@@ -42,6 +42,9 @@ const (
 	MaxConnPauses
 	// LogDropped counts log lines lost because the log could not keep up.
 	LogDropped
+	// EndedByRules counts sessions that a reload ended because the new rules
+	// do not allow them.
+	EndedByRules
 
 	// NumCounters is the number of counters.
 	NumCounters
@@ -51,7 +54,7 @@ var counterNames = [NumCounters]string{
 	"open", "accepted", "requests", "denied", "auth_failed", "connect_failed",
 	"no_resources", "timed_out", "reset_by_client", "reset_by_server",
 	"name_failed", "protocol_errors", "bytes_in", "bytes_out", "bytes_spliced",
-	"maxconn_pauses", "log_dropped",
+	"maxconn_pauses", "log_dropped", "ended_by_rules",
 }
 
 // String returns the name of the counter in the control API.

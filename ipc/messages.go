@@ -147,9 +147,11 @@ type Files struct {
 }
 
 // Generation is the body of MsgPrepareEnd, MsgCommit, MsgAbort and
-// MsgCommitted.
+// MsgCommitted. Force, of MsgCommit, has every session checked against the new
+// rules, and not only those of services that ask for it.
 type Generation struct {
-	Gen uint64 `json:"gen"`
+	Gen   uint64 `json:"gen"`
+	Force bool   `json:"force,omitempty"`
 }
 
 // Prepared is the body of MsgPrepared; Error is "" on success.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -68,11 +67,17 @@ func (a *controlAPI) stats(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (a *controlAPI) reload(w http.ResponseWriter, r *http.Request) {
-	if n, err := io.CopyN(io.Discard, r.Body, 1); n > 0 || !errors.Is(err, io.EOF) {
-		fail(w, http.StatusBadRequest, errors.New("a reload takes no body"))
+	request, err := readBody[ipc.ReloadRequest](r.Body)
+	if err != nil {
+		fail(w, http.StatusBadRequest, fmt.Errorf("the body is not a reload request: %w", err))
 		return
 	}
-	result, err := a.daemon.reload()
+	var result any
+	if request.DryRun {
+		result, err = a.daemon.plan()
+	} else {
+		result, err = a.daemon.reload(request.Force)
+	}
 	var refused *Refused
 	switch {
 	case err == nil:
@@ -87,7 +92,7 @@ func (a *controlAPI) reload(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *controlAPI) drain(w http.ResponseWriter, r *http.Request) {
-	request, err := readDrain(r.Body)
+	request, err := readBody[ipc.DrainRequest](r.Body)
 	if err != nil {
 		fail(w, http.StatusBadRequest, fmt.Errorf("the body is not a drain request: %w", err))
 		return

@@ -101,7 +101,7 @@ func TestReadDrain(t *testing.T) {
 		`{"worker":1}{"worker":2}`:    "something follows",
 		`{"timeout_seconds":3} extra`: "something follows",
 	} {
-		_, err := readDrain(strings.NewReader(body))
+		_, err := readBody[ipc.DrainRequest](strings.NewReader(body))
 		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "Go ")) {
 			t.Errorf("%s: %v", body, err)
 		}
@@ -113,7 +113,7 @@ func FuzzReadDrain(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		if _, err := readDrain(strings.NewReader(body)); err != nil && strings.Contains(err.Error(), "Go struct") {
+		if _, err := readBody[ipc.DrainRequest](strings.NewReader(body)); err != nil && strings.Contains(err.Error(), "Go struct") {
 			t.Errorf("%q: %v", body, err)
 		}
 	})

@@ -80,6 +80,14 @@ func (h *inheritance) forService(e config.Endpoint, others []config.Service) ([]
 	return nil, nil
 }
 
+// has says whether there are sockets for a service. The error is that of a
+// name nothing is inherited for.
+func (h *inheritance) has(s *config.Service, others []config.Service) (bool, error) {
+	found, err := h.forService(s.Listen, others)
+	h.giveBack(found)
+	return len(found) > 0, err
+}
+
 // byName takes the sockets of a name but for those another service wants by
 // their address.
 func (h *inheritance) byName(name string, others []config.Service) ([]systemd.Socket, error) {

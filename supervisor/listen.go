@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -176,6 +177,27 @@ func (l *listener) bindTCP(reusePort bool) (int, error) {
 		return -1, err
 	}
 	return fd, nil
+}
+
+// probe says whether a service's address can be bound now.
+func probe(s *config.Service, ours bool) error {
+	if path := s.Listen.Unix; path != "" {
+		return probeUnixPlace(path)
+	}
+	l := &listener{endpoint: s.Listen, options: s.ListenOptions}
+	fd, err := l.bindTCP(ours || option(s.ListenOptions, "SO_REUSEPORT", 0) == 1)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
+// probeUnixPlace says whether the file of a Unix socket could be made.
+func probeUnixPlace(path string) error {
+	if strings.HasPrefix(path, "@") {
+		return nil
+	}
+	return os.NewSyscallError("bind", unix.Access(filepath.Dir(path), unix.W_OK|unix.X_OK))
 }
 
 type intOption struct {

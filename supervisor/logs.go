@@ -30,7 +30,7 @@ func openLogs(cfg *config.Config) ([]logFile, []config.Diagnostic) {
 		seen[s.Log.Path] = true
 		fd, err := openLog(s.Log.Path)
 		if err != nil {
-			failed = append(failed, serviceError(s, fmt.Sprintf("log: %v", err)))
+			failed = append(failed, logDiagnostic(cfg, s, config.Error, err))
 			continue
 		}
 		logs = append(logs, logFile{s.Log.Path, fd})
@@ -38,9 +38,20 @@ func openLogs(cfg *config.Config) ([]logFile, []config.Diagnostic) {
 	return logs, failed
 }
 
+// logDiagnostic is about the log of a service, at its log command.
+func logDiagnostic(cfg *config.Config, s *config.Service, severity config.Severity, err error) config.Diagnostic {
+	pos, ok := cfg.Places.Logs[s.Log.Path]
+	if !ok {
+		pos = s.Pos
+	}
+	return config.Diagnostic{Pos: pos, Severity: severity, Text: fmt.Sprintf("log: %v", err)}
+}
+
 // CheckLogs warns of log files that could not be opened, without making any.
-func CheckLogs(cfg *config.Config) []config.Diagnostic {
-	var warnings []config.Diagnostic
+func CheckLogs(cfg *config.Config) []config.Diagnostic { return checkLogs(cfg, config.Warning) }
+
+func checkLogs(cfg *config.Config, severity config.Severity) []config.Diagnostic {
+	var found []config.Diagnostic
 	seen := map[string]bool{}
 	for i := range cfg.Services {
 		s := &cfg.Services[i]
@@ -49,10 +60,10 @@ func CheckLogs(cfg *config.Config) []config.Diagnostic {
 		}
 		seen[s.Log.Path] = true
 		if err := checkLog(s.Log.Path); err != nil {
-			warnings = append(warnings, serviceWarning(s, fmt.Sprintf("log: %v", err)))
+			found = append(found, logDiagnostic(cfg, s, severity, err))
 		}
 	}
-	return warnings
+	return found
 }
 
 func checkLog(path string) error {

@@ -322,11 +322,12 @@ func (p *process) prepare(ctx context.Context, d *daemon, s *snapshot) error {
 	return err
 }
 
-// commit puts a prepared generation in force.
-func (p *process) commit(ctx context.Context, d *daemon, s *snapshot) error {
+// commit puts a prepared generation in force; with force all sessions are
+// checked against its rules.
+func (p *process) commit(ctx context.Context, d *daemon, s *snapshot, force bool) error {
 	p.talk.Lock()
 	defer p.talk.Unlock()
-	if err := p.send(ipc.MsgCommit, uint32(s.gen), ipc.Generation{Gen: s.gen}); err != nil {
+	if err := p.send(ipc.MsgCommit, uint32(s.gen), ipc.Generation{Gen: s.gen, Force: force}); err != nil {
 		return err
 	}
 	_, err := p.answer(ctx, d.timing.exchange, ipc.MsgCommitted, func(m *ipc.Message) bool {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,13 +18,13 @@ import (
 // reload reads the configuration and puts it in force in every worker, or in
 // none: then the error says why, a *Refused with the positions when the
 // configuration is to blame.
-func (d *daemon) reload() (*ipc.ReloadResult, error) {
+func (d *daemon) reload(force bool) (*ipc.ReloadResult, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	if !d.isDraining() {
 		d.tell(systemd.Reloading())
 	}
-	result, err := d.reloadLocked()
+	result, err := d.reloadLocked(force)
 	if err == nil {
 		d.syncStore()
 	}
@@ -61,7 +62,7 @@ func (d *daemon) logReload(result *ipc.ReloadResult, err error) {
 	}
 }
 
-func (d *daemon) reloadLocked() (*ipc.ReloadResult, error) {
+func (d *daemon) reloadLocked(force bool) (*ipc.ReloadResult, error) {
 	if d.isDraining() {
 		return nil, errDraining
 	}
@@ -75,7 +76,7 @@ func (d *daemon) reloadLocked() (*ipc.ReloadResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.install(next); err != nil {
+	if err := d.install(next, force); err != nil {
 		d.release(next)
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func (d *daemon) reloadLocked() (*ipc.ReloadResult, error) {
 
 // install puts a generation in force in two steps. The caller's reference
 // becomes that of the generation in force.
-func (d *daemon) install(next *snapshot) error {
+func (d *daemon) install(next *snapshot, force bool) error {
 	d.awaitStarting()
 	procs := d.runningProcesses()
 	raiseWorkers(procs, next.limits.Status.FDsGranted)
@@ -116,7 +117,10 @@ func (d *daemon) install(next *snapshot) error {
 	}
 	d.mu.Unlock()
 
-	d.commitAll(procs, late, next)
+	d.commitAll(procs, late, next, force)
+	if force || asksForce(old.cfg) || asksForce(next.cfg) {
+		d.commitLeaving(next, force)
+	}
 	d.release(old)
 	return nil
 }
@@ -176,16 +180,36 @@ func (d *daemon) abortAll(procs []*process, next *snapshot) {
 // commitAll makes the generation current in every process. There is no way
 // back: a process that cannot follow is killed, and its successor starts with
 // the generation. Late ones began to run after the others had prepared.
-func (d *daemon) commitAll(procs, late []*process, next *snapshot) {
+func (d *daemon) commitAll(procs, late []*process, next *snapshot, force bool) {
 	each(procs, func(_ int, p *process) {
-		d.mustFollow(p, p.commit(d.running, d, next))
+		d.mustFollow(p, p.commit(d.running, d, next, force))
 	})
 	each(late, func(_ int, p *process) {
 		err := p.prepare(d.running, d, next)
 		if err == nil {
-			err = p.commit(d.running, d, next)
+			err = p.commit(d.running, d, next, force)
 		}
 		d.mustFollow(p, err)
+	})
+}
+
+// asksForce says whether a service wants its sessions checked at a reload.
+func asksForce(cfg *config.Config) bool {
+	return slices.ContainsFunc(cfg.Services, func(s config.Service) bool { return s.Force })
+}
+
+// commitLeaving has draining processes check their sessions against the new
+// rules. They have stopped accepting, and do so no more.
+func (d *daemon) commitLeaving(next *snapshot, force bool) {
+	each(d.leavingProcesses(), func(_ int, p *process) {
+		err := p.prepare(d.running, d, next)
+		if err == nil {
+			err = p.commit(d.running, d, next, force)
+		}
+		if err != nil && !errors.Is(err, errEnded) {
+			d.logf("worker %d (pid %d), which drains, does not take the new rules: %v; killing it", p.slot.index, p.pid, err)
+			p.kill()
+		}
 	})
 }
 

@@ -101,7 +101,7 @@ func (d *daemon) bringUp(ctx context.Context, p *process) error {
 		if err := p.prepare(ctx, d, snap); err != nil {
 			return fmt.Errorf("preparing: %w", err)
 		}
-		if err := p.commit(ctx, d, snap); err != nil {
+		if err := p.commit(ctx, d, snap, false); err != nil {
 			return fmt.Errorf("starting to serve: %w", err)
 		}
 		done, err := d.setRunning(p, snap)

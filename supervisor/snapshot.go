@@ -79,10 +79,8 @@ func (d *daemon) build(cfg *config.Config, warnings []config.Diagnostic) (*snaps
 func (d *daemon) fill(next *snapshot) error {
 	var failed []config.Diagnostic
 	var err error
-	if next.cpus, err = WorkerCPUs(next.cfg); err != nil {
-		return &Refused{"cannot place the workers", []config.Diagnostic{
-			{Pos: placeOf(next.cfg, "cpus"), Severity: config.Error, Text: err.Error()},
-		}}
+	if next.cpus, err = d.placeWorkers(next.cfg); err != nil {
+		return err
 	}
 	next.limits = measure(d.machine, next.cfg, len(next.cpus), true)
 	if fatal := next.limits.Fatal; fatal != "" {
@@ -110,6 +108,17 @@ func (d *daemon) fill(next *snapshot) error {
 	}
 	next.memfd, err = ipc.WriteMemfd("3proxyd-config", data)
 	return err
+}
+
+// placeWorkers returns the CPU of each worker.
+func (d *daemon) placeWorkers(cfg *config.Config) ([]int, error) {
+	cpus, err := WorkerCPUs(cfg)
+	if err != nil {
+		return nil, &Refused{"cannot place the workers", []config.Diagnostic{
+			{Pos: placeOf(cfg, "cpus"), Severity: config.Error, Text: err.Error()},
+		}}
+	}
+	return cpus, nil
 }
 
 func serviceIDs(cfg *config.Config) []string {
@@ -149,7 +158,7 @@ func (d *daemon) fillListeners(next *snapshot) []config.Diagnostic {
 			continue
 		}
 		if s.Listen.Unix != "" && d.isControl(s.Listen.Unix) {
-			failed = append(failed, serviceError(s, s.Listen.Unix+" is the path of the control socket: name another for one of them"))
+			failed = append(failed, controlConflict(s))
 			continue
 		}
 		owner[key] = s
@@ -197,6 +206,10 @@ func (d *daemon) isControl(path string) bool {
 		return samePath(path, d.control.path)
 	}
 	return samePath(path, controlPaths(d.startConfig.Control)[0])
+}
+
+func controlConflict(s *config.Service) config.Diagnostic {
+	return serviceError(s, s.Listen.Unix+" is the path of the control socket: name another for one of them")
 }
 
 func samePath(a, b string) bool {

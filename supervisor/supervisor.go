@@ -310,7 +310,7 @@ func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) {
 func (d *daemon) onSignal(s os.Signal) {
 	switch s {
 	case syscall.SIGHUP, syscall.SIGUSR1:
-		d.drained.Go(func() { _, _ = d.reload() })
+		d.drained.Go(func() { _, _ = d.reload(false) })
 	case syscall.SIGTERM, syscall.SIGINT:
 		d.onStopSignal(s)
 	case syscall.SIGQUIT:
@@ -425,6 +425,15 @@ func (d *daemon) allProcesses() []*process {
 		}
 	}
 	return procs
+}
+
+// leavingProcesses are those that drain.
+func (d *daemon) leavingProcesses() []*process {
+	return slices.DeleteFunc(d.allProcesses(), func(p *process) bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return p.slot.current == p
+	})
 }
 
 // nofile is the limit of descriptors new processes start with.

@@ -34,10 +34,12 @@ type dialState struct {
 	next     []netip.Addr
 	one      [1]netip.Addr // backs next when the target is an address
 	attempts int
-	code     code
-	errno    unix.Errno
-	wait     *nameWait
-	free     *dialState
+	// recheck says that a reload has changed the rules meanwhile.
+	recheck *acl.Policy
+	code    code
+	errno   unix.Errno
+	wait    *nameWait
+	free    *dialState
 }
 
 // open checks the request in s (op, host, addr, port) against the policy and
@@ -151,10 +153,15 @@ func (s *session) allowedAddr(addr netip.Addr) bool {
 		return false
 	}
 	d := s.dial
-	if d.creds == nil {
+	var decision acl.Decision
+	switch {
+	case d.recheck != nil:
+		decision = s.recheck(addr, s.svc.policy, d.recheck)
+	case d.creds == nil:
 		return true
+	default:
+		decision = s.decide(addr, false, d.creds)
 	}
-	decision := s.decide(addr, false, d.creds)
 	if decision.Code == acl.OK {
 		s.setUser(decision.User)
 		return true

@@ -116,8 +116,9 @@ func (g *generation) abort() {
 }
 
 // commit puts the generation in force, on the loop.
-func (w *Worker) commit(g *generation) {
+func (w *Worker) commit(g *generation, force bool) {
 	w.commitLogs(g)
+	before := w.services
 	w.services = g.services
 	if !w.names.same(g.names) {
 		w.names = g.names
@@ -132,6 +133,7 @@ func (w *Worker) commit(g *generation) {
 	}
 	g.listeners = nil
 	w.matchListeners()
+	w.recheckSessions(before, force)
 }
 
 // readLimit takes over a limit of descriptors that the supervisor has raised

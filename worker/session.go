@@ -296,6 +296,11 @@ func (s *session) dropUpstream() {
 // decide asks the service's policy about the present request to addr, which is
 // the zero Addr while the name has not been resolved.
 func (s *session) decide(addr netip.Addr, noAddr bool, creds *acl.Creds) acl.Decision {
+	r := s.aclRequest(addr, noAddr)
+	return s.svc.policy.Decide(&r, creds)
+}
+
+func (s *session) aclRequest(addr netip.Addr, noAddr bool) acl.Request {
 	r := acl.Request{
 		Client: s.client.Addr(),
 		Host:   s.host,
@@ -307,7 +312,7 @@ func (s *session) decide(addr netip.Addr, noAddr bool, creds *acl.Creds) acl.Dec
 	if s.svc.timed {
 		r.Weekday, r.Second = s.w.clock.local(s.w.loop.Now())
 	}
-	return s.svc.policy.Decide(&r, creds)
+	return r
 }
 
 // setHost stores the requested name, lower case; the string is made anew only

@@ -298,12 +298,13 @@ func (w *Worker) prepareEnd(m *ipc.Message) {
 
 func (w *Worker) commitPrepared(m *ipc.Message) {
 	g, id := w.prepared, m.ID
-	if g == nil {
+	var body ipc.Generation
+	if err := m.Decode(&body); err != nil || g == nil {
 		return
 	}
 	w.prepared = nil
 	w.loop.Post(func() {
-		w.commit(g)
+		w.commit(g, body.Force)
 		go w.reply(ipc.MsgCommitted, id, ipc.Generation{Gen: g.id})
 	})
 }

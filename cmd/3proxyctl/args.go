@@ -21,6 +21,8 @@ type commandLine struct {
 	json    bool
 	worker  *int
 	timeout *float64
+	// dryRun and force belong to reload, follow to drain.
+	dryRun, force, follow bool
 	// wait is how long the daemon may be silent; 0 means the command's own.
 	wait time.Duration
 }
@@ -49,7 +51,19 @@ func parseArgs(args []string) (commandLine, error) {
 	if line.command != "drain" && (line.worker != nil || line.timeout != nil) {
 		return line, errors.New("--worker and --timeout belong to drain")
 	}
-	return line, nil
+	return line, line.checkSwitches()
+}
+
+func (l *commandLine) checkSwitches() error {
+	switch {
+	case l.command != "reload" && (l.dryRun || l.force):
+		return errors.New("--dry-run and --force belong to reload")
+	case l.command != "drain" && l.follow:
+		return errors.New("--follow belongs to drain")
+	case l.follow && l.json:
+		return errors.New("--follow prints text only")
+	}
+	return nil
 }
 
 func (l *commandLine) parseOptions(args []string) ([]string, error) {
@@ -59,6 +73,9 @@ func (l *commandLine) parseOptions(args []string) ([]string, error) {
 	flags.StringVar(&l.socket, "s", l.socket, "")
 	flags.StringVar(&l.socket, "socket", l.socket, "")
 	flags.Func("o", "", l.setOutput)
+	flags.BoolVar(&l.dryRun, "dry-run", l.dryRun, "")
+	flags.BoolVar(&l.force, "force", l.force, "")
+	flags.BoolVar(&l.follow, "follow", l.follow, "")
 	flags.Func("worker", "", func(s string) error {
 		n, err := strconv.Atoi(s)
 		l.worker = &n

@@ -117,7 +117,7 @@ func (s *session) stats(ctx context.Context) error {
 // failures are the counters shown by reason when they are not zero.
 var failures = []string{
 	"denied", "auth_failed", "connect_failed", "name_failed", "no_resources", "timed_out",
-	"reset_by_client", "reset_by_server", "protocol_errors", "maxconn_pauses", "log_dropped",
+	"reset_by_client", "reset_by_server", "protocol_errors", "maxconn_pauses", "log_dropped", "ended_by_rules",
 }
 
 func counterRow(t io.Writer, name string, c ipc.CounterValues) {
@@ -156,7 +156,14 @@ func (s *session) conns(ctx context.Context) error {
 }
 
 func (s *session) reload(ctx context.Context) error {
-	r, err := s.client.Reload(ctx)
+	if s.line.dryRun {
+		return s.planReload(ctx)
+	}
+	ask := s.client.Reload
+	if s.line.force {
+		ask = s.client.ReloadForce
+	}
+	r, err := ask(ctx)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,7 @@
 //	status                          what runs, and since when
 //	stats                           counters of every service and worker
 //	conns                           the live sessions
-//	reload                          read the configuration again
+//	reload [--dry-run] [--force]    read the configuration again
 //	drain [--worker N] [--timeout S]  stop accepting and end
 //
 // S is a number of seconds, or a time such as 5m or 1h. --wait is how long the
@@ -45,7 +45,9 @@ const usage = `usage: 3proxyctl [-s SOCKET] [-o text|json] [--wait S] COMMAND
   status                            what runs, and since when
   stats                             counters of every service and worker
   conns                             the live sessions
-  reload                            read the configuration again
+  reload [--dry-run] [--force]      read the configuration again; --dry-run only
+                                    says what would change, --force ends the
+                                    sessions that are not allowed any more
   drain [--worker N] [--timeout S]  stop accepting, finish what runs, and end;
                                     a single worker is replaced
   help                              print this

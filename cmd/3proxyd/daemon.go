@@ -14,15 +14,10 @@ import (
 
 // daemon runs the supervisor until it has drained.
 func daemon(line commandLine, stderr io.Writer) int {
-	load := loader(line.config)
+	load := examined(loader(line.config))
 	cfg, diags := load()
 	if cfg == nil {
 		printDiagnostics(stderr, diags)
-		return exitFailure
-	}
-	if p := examine(cfg, thisHost()); len(p.errors) > 0 {
-		printDiagnostics(stderr, diags)
-		printDiagnostics(stderr, p.errors)
 		return exitFailure
 	}
 	// The supervisor has little to do: a few threads and a small heap do.

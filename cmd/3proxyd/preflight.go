@@ -71,6 +71,23 @@ func examine(cfg *config.Config, h host) preflight {
 	return p
 }
 
+// examined returns load with the checks of the machine, whose errors refuse a
+// configuration as well.
+func examined(load func() (*config.Config, []config.Diagnostic)) func() (*config.Config, []config.Diagnostic) {
+	return func() (*config.Config, []config.Diagnostic) {
+		cfg, diags := load()
+		if cfg == nil {
+			return nil, diags
+		}
+		p := examine(cfg, thisHost())
+		diags = slices.Concat(diags, p.warnings, p.errors)
+		if len(p.errors) > 0 {
+			return nil, diags
+		}
+		return cfg, diags
+	}
+}
+
 func (p *preflight) errorf(pos config.Pos, format string, args ...any) {
 	p.errors = append(p.errors, config.Diagnostic{Pos: pos, Severity: config.Error, Text: fmt.Sprintf(format, args...)})
 }

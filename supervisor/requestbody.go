@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
-
-	"3proxyd/ipc"
 )
 
-// readDrain reads the body of a drain request; an empty one asks for the
-// defaults. A field it does not know is an error: it may be a misspelt limit
-// of what is to be drained.
-func readDrain(body io.Reader) (r ipc.DrainRequest, err error) {
+// readBody reads the body of a request that changes something; an empty one
+// asks for the defaults. A field it does not know is an error: it may be a
+// misspelt limit of what is to be changed.
+func readBody[T any](body io.Reader) (r T, err error) {
 	data, err := io.ReadAll(body)
 	var tooLong *http.MaxBytesError
 	switch {
@@ -34,7 +33,7 @@ func readDrain(body io.Reader) (r ipc.DrainRequest, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&r); err != nil {
-		return r, drainError(err)
+		return r, bodyError(err)
 	}
 	if decoder.InputOffset() != int64(len(data)) {
 		return r, errors.New("something follows the JSON object")
@@ -42,16 +41,19 @@ func readDrain(body io.Reader) (r ipc.DrainRequest, err error) {
 	return r, nil
 }
 
-// drainError says what is wrong with the JSON without the names of Go types.
-func drainError(err error) error {
+// bodyError says what is wrong with the JSON without the names of Go types.
+func bodyError(err error) error {
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("it breaks off")
 	case !errors.As(err, &wrong):
 		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
-	case wrong.Field == "worker":
-		return errors.New("worker must be a whole number")
 	}
-	return errors.New("timeout_seconds must be a number")
+	return fmt.Errorf("%s must be %s", wrong.Field, jsonTypes[wrong.Type.Kind()])
+}
+
+// jsonTypes are the types the fields of requests have.
+var jsonTypes = map[reflect.Kind]string{
+	reflect.Int: "a whole number", reflect.Float64: "a number", reflect.Bool: "true or false", reflect.String: "a string",
 }
