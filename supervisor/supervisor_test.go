@@ -506,7 +506,7 @@ func TestReloadRefused(t *testing.T) {
 			fmt.Sprintf("test.cfg:2:1: error: proxy: 127.0.0.1:%d is already in use", ports[1])},
 		"log not writable": {with(func(c *config.Config) {
 			c.Services[0].Log = config.Log{Kind: config.LogFile, Path: "/nonexistent/log"}
-		}, ports[0], ports[2]), "cannot open a log", "test.cfg:1:1: error: proxy: log: open /nonexistent/log"},
+		}, ports[0], ports[2]), "cannot open a log", "test.cfg:1:1: error: log: open /nonexistent/log"},
 		"a worker refuses": {behave(fakeRefuses), "refused by the test", ""},
 		"a worker dies":    {behave(fakeDies), "it ended (exit status 9)", ""},
 		"a worker hangs":   {behave(fakeHangs), "no answer in time", ""},
@@ -739,7 +739,7 @@ func TestControlRefuses(t *testing.T) {
 		{"POST", "/v1/drain", `null`, 400},
 		{"POST", "/v1/drain", `{"worker":99} x`, 400},
 		{"POST", "/v1/drain", `{"workers":0}`, 400},
-		{"POST", "/v1/reload", `{}`, 400},
+		{"POST", "/v1/reload", `{"dryrun":true}`, 400},
 		{"POST", "/v1/drain", strings.Repeat(" ", controlBody+1), 400},
 	} {
 		r, _ := http.NewRequest(c.method, "http://x"+c.path, strings.NewReader(c.body))
