@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -17,8 +19,15 @@ import (
 	"3proxyd/bench/scenario"
 )
 
-// TestMain lets the test binary be a role of the tool.
+// TestMain lets the test binary be a role of the tool, or a peer.
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == envoyName {
+		if err := fakeEnvoy(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) > 1 && slices.Contains([]string{cmdOrigin, cmdLoad, cmdWire}, os.Args[1]) {
 		main()
 		return
