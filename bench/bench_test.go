@@ -169,6 +169,20 @@ func TestPlanRotates(t *testing.T) {
 	}
 }
 
+func TestTakesPart(t *testing.T) {
+	nginx, _ := peer.Find("nginx")
+	for name, want := range map[string][2]bool{ // alone, and as a contender
+		"relay-ka-1k": {true, true}, "relay-stream1": {true, false}, "socks-ka-1k": {false, false},
+	} {
+		sc, _ := scenario.Parse(name)
+		alone := subject{label: "nginx", peer: nginx}
+		contends := subject{label: "nginx", peer: nginx, contends: true}
+		if got := [2]bool{alone.takesPart(sc), contends.takesPart(sc)}; got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
 func TestPace(t *testing.T) {
 	for _, tt := range []struct {
 		row  result.Row

@@ -21,6 +21,7 @@ func compareCommand(args []string) error {
 		result.Throughput.Name: f.Float64("throughput", 0.95, "ratio below which throughput is a loss; 0 for no limit"),
 		result.CPU.Name:        f.Float64("cpu", 1.05, "ratio above which CPU time is a loss; 0 for no limit"),
 		result.Latency.Name:    f.Float64("p99", 1.25, "ratio above which p99 latency is a loss; 0 for no limit"),
+		result.Calls.Name:      f.Float64("calls", 1.05, "ratio above which system calls for a request are a loss; 0 for no limit"),
 		result.Memory.Name:     f.Float64("memory", 1.1, "ratio above which memory for a connection is a loss; 0 for no limit"),
 	}
 	f.Usage = func() {

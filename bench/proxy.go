@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -24,6 +25,13 @@ type subject struct {
 	version string
 	options string
 	lines   []string
+	// contends limits the scenarios to those in which its peer is a contender.
+	contends bool
+}
+
+// takesPart tells whether the subject is measured in a scenario.
+func (s *subject) takesPart(sc scenario.Scenario) bool {
+	return s.peer.Serves(sc.Mode) && (!s.contends || slices.Contains(peer.Contenders(sc), s.peer.Name))
 }
 
 // process is a subject that runs.

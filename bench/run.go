@@ -79,11 +79,9 @@ func plan(reps int, subjects []*subject, scenarios []scenario.Scenario) []job {
 	var jobs []job
 	for rep := range reps {
 		for _, sc := range scenarios {
-			for i := range subjects {
-				s := subjects[(i+rep)%len(subjects)]
-				if s.peer.Serves(sc.Mode) {
-					jobs = append(jobs, job{rep: rep + 1, subject: s, sc: sc})
-				}
+			in := slices.DeleteFunc(slices.Clone(subjects), func(s *subject) bool { return !s.takesPart(sc) })
+			for i := range in {
+				jobs = append(jobs, job{rep: rep + 1, subject: in[(i+rep)%len(in)], sc: sc})
 			}
 		}
 	}

@@ -11,10 +11,17 @@ import (
 	"3proxyd/bench/peer"
 )
 
+// The words that stand for proxies.
+const (
+	allProxies  = "all"  // every one that is installed
+	bestProxies = "best" // 3proxyd, and in each scenario the installed ones of peer.Contenders
+)
+
 // subjects finds the proxies; dir is for a binary that is built.
 func (o *options) subjects(ctx context.Context, dir string) ([]*subject, error) {
 	labels := strings.Split(o.proxies, ",")
-	if o.proxies == "all" {
+	switch o.proxies {
+	case allProxies, bestProxies:
 		labels = o.installed()
 	}
 	var list []*subject
@@ -38,6 +45,7 @@ func (o *options) subjects(ctx context.Context, dir string) ([]*subject, error) 
 		if s.path != "" {
 			s.version = s.peer.VersionOf(s.path)
 		}
+		s.contends = o.proxies == bestProxies && s.peer.Name != "3proxyd"
 		list = append(list, s)
 	}
 	return list, nil

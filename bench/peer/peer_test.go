@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"3proxyd/bench/scenario"
 )
 
 func TestFind(t *testing.T) {
@@ -23,6 +25,20 @@ func TestFind(t *testing.T) {
 	for _, label := range []string{"", "3prox", "nginxx"} {
 		if p, err := Find(label); err == nil {
 			t.Errorf("Find(%q) = %s, want an error", label, p.Name)
+		}
+	}
+}
+
+func TestContenders(t *testing.T) {
+	list, err := scenario.ParseList("all,published")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sc := range list {
+		for _, name := range Contenders(sc) {
+			if p, err := Find(name); err != nil || p.Name != name || !p.Serves(sc.Mode) {
+				t.Errorf("%s: %s is no peer for it (%v)", sc.Name, name, err)
+			}
 		}
 	}
 }

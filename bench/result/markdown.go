@@ -177,7 +177,9 @@ func section(b *strings.Builder, rows []Row, mode scenario.Mode, link string, pa
 		{"Throughput in requests a second, or MB a second of streams; ᵖ ᶜ ˢ: the CPUs of the proxy, the client or the origin were busy 90% or more", Throughput, throughputCell},
 		{"CPU time of the proxy's CPUs in microseconds for a request, or seconds for a GB of streams", CPU, cpuCell},
 		{"Latency p50 / p99 in milliseconds", Latency, latencyCell},
-		{"Memory of the proxy's processes in KB for each connection", Memory, memoryCell},
+		{"System calls for a request, under strace", Calls, func(_ []Row, s Spread) string { return fmt.Sprintf("%.1f", s.Median) }},
+		{"Memory of the proxy's processes in KB for each connection, above what they have without any", Memory, memoryCell},
+		{"Memory of all of the proxy's processes in MB (PSS) with few connections", PSS, pssCell},
 	} {
 		grid(b, in, c.heading, c.m, c.cell)
 	}
@@ -289,6 +291,8 @@ func latencyCell(rows []Row, s Spread) string {
 
 func memoryCell(_ []Row, s Spread) string { return fmt.Sprintf("%.1f", s.Median/1024) }
 
+func pssCell(_ []Row, s Spread) string { return fmt.Sprintf("%.1f", s.Median/(1<<20)) }
+
 // failures lists what could not be measured.
 func failures(b *strings.Builder, rows []Row) {
 	var lines []string
@@ -298,6 +302,8 @@ func failures(b *strings.Builder, rows []Row) {
 			lines = append(lines, fmt.Sprintf("* %s %s: %s\n", r.Title(), r.Proxy, oneLine(r.Failed)))
 		case r.Errors > 0:
 			lines = append(lines, fmt.Sprintf("* %s %s: errors %s in %d requests\n", r.Title(), r.Proxy, r.ErrorsBy, r.Requests))
+		case failing([]Row{r}):
+			lines = append(lines, fmt.Sprintf("* %s %s: %d requests were due and not begun, %d done\n", r.Title(), r.Proxy, r.Unserved, r.Requests))
 		}
 	}
 	if len(lines) > 0 {

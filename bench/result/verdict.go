@@ -24,10 +24,14 @@ var (
 	Latency    = Measure{"p99", func(r *Row) float64 { return positive(r.P99) }, true, scenario.Scenario.Requests}
 	Memory     = Measure{"memory", func(r *Row) float64 { return r.MemoryPerConn() }, true,
 		func(s scenario.Scenario) bool { return s.Kind == scenario.Idle || s.Conns >= 1000 }}
+	Calls = Measure{"calls", calls, true, scenario.Scenario.Requests}
+	// PSS is of all processes, with few connections.
+	PSS = Measure{"PSS", func(r *Row) float64 { return positive(float64(r.MemoryPeak)) }, true,
+		func(s scenario.Scenario) bool { return s.Kind == scenario.KeepAlive && s.Conns < 1000 && s.Rate == 0 }}
 )
 
 // Measures lists the measures in the order of reports.
-var Measures = []Measure{Throughput, CPU, Latency, Memory}
+var Measures = []Measure{Throughput, CPU, Latency, Calls, Memory, PSS}
 
 func positive(x float64) float64 {
 	if x <= 0 {
@@ -111,12 +115,13 @@ func Judge(in []Row, label string, m Measure) (v Verdict, ok bool) {
 	return v, v.Ratio.N > 0
 }
 
-// failing tells whether more than one request or connection of a hundred failed,
-// which makes the other figures meaningless.
+// failing tells whether more than one request or connection of a hundred failed
+// or, at a fixed rate, was not begun in time, which makes the other figures
+// meaningless.
 func failing(rows []Row) bool {
 	var errors, done int64
 	for _, r := range rows {
-		errors += r.Errors
+		errors += r.Errors + r.Unserved
 		done += r.Requests + int64(r.Conns)
 	}
 	return errors*100 > done

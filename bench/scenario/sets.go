@@ -21,6 +21,12 @@ var sets = map[string][]string{
 		"connect-ka-1k", "connect-idle-2000",
 		"socks-ka-1k", "socks-close-1k",
 	},
+	"published": slices.Concat(
+		inModeLoads(Relay, requestLoads, streamLoads, manyLoads),
+		inModeLoads(Connect, requestLoads, streamLoads, []string{"idle-2000"}),
+		inModeLoads(Socks, requestLoads, streamLoads),
+		inModeLoads(HTTP, requestLoads, streamLoads, manyLoads),
+	),
 	"relay":   inMode(Relay),
 	"connect": inMode(Connect),
 	"socks":   inMode(Socks),
@@ -28,13 +34,20 @@ var sets = map[string][]string{
 	"all":     slices.Concat(inMode(Relay), inMode(Connect), inMode(Socks), inMode(HTTP)),
 }
 
+// The loads of the full suite.
+var (
+	requestLoads = []string{"ka-1k", "ka-1k@1000", "ka-1k@4000", "close-1k"}
+	streamLoads  = []string{"stream1", "stream1-down", "stream16", "stream16-down"}
+	// manyLoads are those of large answers and of many connections.
+	manyLoads = []string{"ka-1m", "ka-50k-1000", "ka-50k-2000", "ka-2k-50k-2000", "idle-2000", "mix", "mix-3k"}
+)
+
 // inMode returns the full suite of one mode.
-func inMode(m Mode) []string {
+func inMode(m Mode) []string { return inModeLoads(m, requestLoads, streamLoads, manyLoads) }
+
+func inModeLoads(m Mode, loads ...[]string) []string {
 	var names []string
-	for _, load := range []string{
-		"ka-1k", "ka-1k@1000", "ka-1k@4000", "ka-1m", "close-1k", "ka-50k-2000", "ka-2k-50k-2000",
-		"stream1", "stream1-down", "stream16", "stream16-down", "idle-2000", "mix", "mix-3k",
-	} {
+	for _, load := range slices.Concat(loads...) {
 		names = append(names, string(m)+"-"+load)
 	}
 	return names
