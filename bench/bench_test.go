@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -213,6 +214,23 @@ func TestParseRun(t *testing.T) {
 	for _, bad := range [][]string{{"--reps", "0"}, {"--secs", "0.01"}, {"--bin", "x"}, {"extra"}} {
 		if _, err := parseRun(bad); err == nil {
 			t.Errorf("parseRun(%q): no error", bad)
+		}
+	}
+}
+
+func TestNewestCSV(t *testing.T) {
+	dir := t.TempDir()
+	if name, err := newestCSV(dir); err == nil {
+		t.Errorf("found %s in an empty directory", name)
+	}
+	for i, name := range []string{"full.csv", "20260102-030405.csv"} {
+		path := filepath.Join(dir, name)
+		at := time.Unix(int64(1000+i), 0)
+		if err := errors.Join(os.WriteFile(path, nil, 0o644), os.Chtimes(path, at, at)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := newestCSV(dir); err != nil || got != path {
+			t.Errorf("newest is %s, %v; want %s", got, err, path)
 		}
 	}
 }

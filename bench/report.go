@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/renameio/v2"
 
@@ -88,8 +88,17 @@ func newestCSV(dir string) (string, error) {
 	if len(names) == 0 {
 		return "", fmt.Errorf("no results in %s", dir)
 	}
-	// The names are times.
-	return slices.Max(names), nil
+	newest, last := "", time.Time{}
+	for _, name := range names {
+		st, err := os.Stat(name)
+		if err != nil {
+			return "", fmt.Errorf("list results: %w", err)
+		}
+		if !st.ModTime().Before(last) {
+			newest, last = name, st.ModTime()
+		}
+	}
+	return newest, nil
 }
 
 func readCSV(name string) ([]result.Row, error) {
