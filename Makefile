@@ -1,6 +1,8 @@
 # make          build bin/3proxyd and bin/3proxyctl
 # make test     vet, unit tests, end-to-end tests (installs what they need)
 # make lint     gofmt, vet, staticcheck
+# make install  below PREFIX (/usr/local) and SYSCONFDIR (/etc), in DESTDIR:
+#               binaries, units, documents, and a configuration if there is none
 # make fuzz     every fuzz target for FUZZTIME
 # make bench    measure against other proxies (bench/README.md); needs root
 # make bench-deps bench-quick bench-gate   its programs, its quick set, and this
@@ -25,12 +27,32 @@ RACE := $(if $(shell command -v $${CC:-gcc} 2>/dev/null),-race)
 # The end-to-end tests run by themselves, after the others: they measure.
 UNIT = $(shell $(GO) list ./... | grep -v '/e2e$$')
 
+PREFIX     ?= /usr/local
+SYSCONFDIR ?= /etc
+BIN        ?= bin
+INSTALL    ?= install
+
+.PHONY: install install-files
 .PHONY: all build tools test lint fuzz bench bench-deps bench-quick bench-gate clean
 
 all: build
 
 build:
 	CGO_ENABLED=0 $(GO) build -buildvcs=$(VCS) -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/3proxyd ./cmd/3proxyctl
+
+install: build install-files
+
+install-files:
+	$(INSTALL) -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/lib/systemd/system $(PREFIX)/lib/sysusers.d \
+		$(PREFIX)/lib/tmpfiles.d $(PREFIX)/share/doc/3proxyd $(SYSCONFDIR)/3proxy)
+	$(INSTALL) -m 755 $(BIN)/3proxyd $(BIN)/3proxyctl $(DESTDIR)$(PREFIX)/bin/
+	for unit in 3proxyd.service 3proxyd.socket; do \
+		sed 's|/usr/local/|$(PREFIX)/|; s|/etc/|$(SYSCONFDIR)/|' systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done
+	$(INSTALL) -m 644 systemd/3proxyd.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/3proxyd.conf
+	$(INSTALL) -m 644 systemd/3proxyd.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/3proxyd.conf
+	$(INSTALL) -m 644 README.md CHANGELOG.md docs/*.md $(DESTDIR)$(PREFIX)/share/doc/3proxyd/
+	test -e $(DESTDIR)$(SYSCONFDIR)/3proxy/3proxy.cfg || \
+		$(INSTALL) -m 644 systemd/3proxy.cfg $(DESTDIR)$(SYSCONFDIR)/3proxy/3proxy.cfg
 
 # Programs the tests drive; without root, tests whose program is missing are
 # skipped and counted.

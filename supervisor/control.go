@@ -154,8 +154,10 @@ func controlMode(c config.Control) uint32 {
 // used up.
 func (s *controlServer) open(fd int, mode uint32, uid, gid int) error {
 	if s.file.path != "" {
-		if err := os.Chown(s.path, uid, gid); err != nil {
-			return err
+		if uid >= 0 || gid >= 0 {
+			if err := os.Chown(s.path, uid, gid); err != nil {
+				return err
+			}
 		}
 		if err := os.Chmod(s.path, fs.FileMode(mode)); err != nil {
 			return err

@@ -109,6 +109,8 @@ type daemon struct {
 	// received from by serve.
 	untold atomic.Bool
 	alive  chan struct{}
+	// handedOver is closed when the workers are left to the next supervisor.
+	handedOver chan struct{}
 	// lastGen and store are guarded by change.
 	change  sync.Mutex
 	lastGen uint64
@@ -141,7 +143,6 @@ func Run(ctx context.Context, o Options) error {
 	if err := d.inherit(); err != nil {
 		return err
 	}
-	defer d.shm.Close()
 	signals := d.options.Signals
 	if signals == nil {
 		received := make(chan os.Signal, 4)
@@ -152,19 +153,31 @@ func Run(ctx context.Context, o Options) error {
 	if err := d.start(ctx); err != nil {
 		d.abandonOrphans()
 		d.stopRunning()
+		_ = d.shm.Close()
 		return err
 	}
 	d.announce()
 	d.tell(systemd.Ready, systemd.Status(d.statusLine()))
-	d.serve(ctx, signals)
+	if d.serve(ctx, signals) {
+		d.cleanUp()
+	}
 	return nil
+}
+
+// cleanUp removes what a daemon that has drained leaves. After a handover it is
+// still in use.
+func (d *daemon) cleanUp() {
+	d.drained.Wait()
+	d.control.close()
+	removePIDFile(d.startConfig.PIDFile)
+	_ = d.shm.Close()
 }
 
 func newDaemon(o Options) (*daemon, error) {
 	d := &daemon{
 		options: o, timing: defaultTiming, machine: systemMachine(),
 		startConfig: o.Config, started: time.Now(),
-		adoptKick: make(chan struct{}, 1), alive: make(chan struct{}),
+		adoptKick: make(chan struct{}, 1), alive: make(chan struct{}), handedOver: make(chan struct{}),
 	}
 	if o.timing != nil {
 		d.timing = *o.timing
@@ -279,8 +292,9 @@ func (d *daemon) killAll(procs []*process) {
 	})
 }
 
-// serve acts on signals until the daemon has drained, and cleans up.
-func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) {
+// serve acts on signals until the daemon has drained. It is false when the
+// workers are left to the next supervisor.
+func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) bool {
 	finished := make(chan struct{})
 	go func() {
 		<-d.running.Done()
@@ -290,7 +304,7 @@ func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) {
 	d.drained.Go(func() { d.watch(finished) })
 	d.drained.Go(func() { d.reportToManager(finished) })
 	done := ctx.Done()
-	for waiting := true; waiting; {
+	for {
 		select {
 		case s := <-signals:
 			d.onSignal(s)
@@ -298,13 +312,12 @@ func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) {
 		case <-done:
 			done = nil
 			d.drainInBackground(drainLimit{explicit: true})
+		case <-d.handedOver:
+			return false
 		case <-finished:
-			waiting = false
+			return true
 		}
 	}
-	d.drained.Wait()
-	d.control.close()
-	removePIDFile(d.startConfig.PIDFile)
 }
 
 func (d *daemon) onSignal(s os.Signal) {
@@ -320,7 +333,6 @@ func (d *daemon) onSignal(s os.Signal) {
 
 // onStopSignal drains, and with the second signal ends at once. A drain asked
 // for otherwise goes on: the first signal never cuts sessions.
-
 func (d *daemon) onStopSignal(s os.Signal) {
 	now := time.Now()
 	if !d.stopSignal.IsZero() && now.Sub(d.stopSignal) < d.timing.repeat {
@@ -336,7 +348,7 @@ func (d *daemon) onStopSignal(s os.Signal) {
 	if s == syscall.SIGINT {
 		how = "press Ctrl-C again to stop now"
 	}
-	d.logDrain(d.drainInBackground(drainLimit{timeout: d.drainTimeout()}), how)
+	d.drained.Go(func() { d.stopBySignal(how) })
 }
 
 func (d *daemon) stopNow() {
