@@ -279,7 +279,8 @@ func (d *daemon) closeUnclaimed() {
 	for _, s := range d.inherited.take(func(systemd.Socket) bool { return true }) {
 		switch {
 		case stored(s):
-			d.logf("no service is at %s any more: the socket is closed", s)
+			d.logf("%s is not configured any more: the socket is closed", s)
+			fileOfSocket(s.Path).remove()
 		case acceptsStreams(s):
 			d.logf("warning: no service wants the inherited socket %q (%s): it is closed", s.Name, s)
 		default:

@@ -105,7 +105,7 @@ func (d *daemon) takeMemory(fd int) {
 
 // greetOrphans connects to the orphans that wait.
 func (d *daemon) greetOrphans(deadline time.Time) {
-	for _, path := range controlPaths(d.startConfig.Control) {
+	for _, path := range d.earlierControlPaths() {
 		names, err := ipc.OrphanNames(ipc.Family(path))
 		if err != nil {
 			d.logf("warning: workers of a supervisor before cannot be looked for: %v", err)
@@ -117,6 +117,20 @@ func (d *daemon) greetOrphans(deadline time.Time) {
 			}
 		}
 	}
+}
+
+// earlierControlPaths are where the earlier supervisor may have had its control
+// socket: the configuration may have another path now.
+func (d *daemon) earlierControlPaths() []string {
+	paths := controlPaths(d.startConfig.Control)
+	d.inherited.mu.Lock()
+	defer d.inherited.mu.Unlock()
+	for _, s := range d.inherited.sockets {
+		if s.Name == controlStoreName && !slices.Contains(paths, s.Path) {
+			paths = append(paths, s.Path)
+		}
+	}
+	return paths
 }
 
 func (d *daemon) greetOrphan(name string, deadline time.Time) error {

@@ -35,7 +35,7 @@ func (w *Worker) orphaned() {
 		w.drain(w.drainMS, toOthers)
 		return
 	}
-	slog.Error("the supervisor is gone: the worker serves on until a successor takes over", "seconds", orphanServeMS/1000)
+	slog.Warn("the supervisor is gone: the worker serves on until a successor takes over", "seconds", orphanServeMS/1000)
 	if !w.orphanTimer.Set() {
 		w.loop.SetTimer(&w.orphanTimer, orphanServeMS, orphanHandler{w})
 	}
