@@ -459,11 +459,11 @@ func (c *Conn) process() {
 		}
 		return
 	}
+	c.writePutOff()
 	if c.flags&flagFailed != 0 {
 		c.report()
 		return
 	}
-	c.writePutOff()
 	gen := c.gen
 	if c.flags&flagWritable != 0 && (c.flags&flagWaiting != 0 || c.out != nil && c.out.inPipe > 0) {
 		c.flush()

@@ -156,3 +156,20 @@ func TestPutOffToBrokenSocket(t *testing.T) {
 	broken.Close()
 	sound.Close()
 }
+
+// A write that was put off and finds a reset has taken the socket's error; the
+// reset is no end of the stream all the same.
+func TestPutOffMeetsReset(t *testing.T) {
+	l := newTestLoop(t, Options{})
+	for range 20 {
+		x := newRelayed(l, &autoPolicy, tcpPair)
+		l.settle()
+		peerWrite(t, x.client, []byte("x"))
+		reset(x.server)
+		l.until("the failure", func() bool { return x.h.err > 0 })
+		if x.h.err != 1 || x.h.flows != 0 {
+			t.Errorf("%d errors, %d ends", x.h.err, x.h.flows)
+		}
+		unix.Close(x.client)
+	}
+}
