@@ -66,6 +66,9 @@ type Config struct {
 	// PIDFile is the path the supervisor writes its process id to; "" is none.
 	PIDFile string `json:"pidfile,omitempty"`
 
+	// Monitor lists files whose change makes the daemon reload.
+	Monitor []string `json:"monitor,omitempty"`
+
 	Resolver Resolver `json:"resolver"`
 	Users    []User   `json:"users,omitempty"`
 	// ACLs holds every distinct access list; Service.ACL is an index into it.

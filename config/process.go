@@ -112,6 +112,25 @@ func runPIDFile(l *loader, c call) {
 	}
 }
 
+// maxMonitored bounds the files that are looked at every second.
+const maxMonitored = 64
+
+func runMonitor(l *loader, c call) {
+	w := c.args[0]
+	if !l.checkPath("monitor", w) {
+		return
+	}
+	path := resolvePath(c.name.pos.File, w.text)
+	switch {
+	case slices.Contains(l.cfg.Monitor, path):
+		l.warnf(w.pos, "monitor: %s is named twice", show(path))
+	case len(l.cfg.Monitor) == maxMonitored:
+		l.errorf(c.name.pos, "monitor: at most %d files can be monitored", maxMonitored)
+	default:
+		l.cfg.Monitor = append(l.cfg.Monitor, path)
+	}
+}
+
 // checkPath checks the path of a file that is written.
 func (l *loader) checkPath(cmd string, w word) bool {
 	switch {

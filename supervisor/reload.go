@@ -66,11 +66,12 @@ func (d *daemon) reloadLocked(force bool) (*ipc.ReloadResult, error) {
 	if d.isDraining() {
 		return nil, errDraining
 	}
+	old := d.inForce()
+	d.monitor.noteFiles(old.cfg.Monitor)
 	cfg, diags := d.options.Load()
 	if cfg == nil {
 		return nil, &Refused{"the configuration has errors", diags}
 	}
-	old := d.inForce()
 	fixed := d.fixedChanges(cfg)
 	next, err := d.build(cfg, append(diags, fixed...))
 	if err != nil {

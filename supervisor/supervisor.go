@@ -65,6 +65,8 @@ type timing struct {
 	// out, silent that after which the worker is replaced, dump the time it
 	// has to print its goroutines then.
 	watch, quiet, silent, dump time.Duration
+	// monitor is how often monitored files are looked at.
+	monitor time.Duration
 }
 
 var defaultTiming = timing{
@@ -80,6 +82,7 @@ var defaultTiming = timing{
 	quiet:     8 * time.Second,
 	silent:    15 * time.Second,
 	dump:      3 * time.Second,
+	monitor:   time.Second,
 }
 
 // daemon is the running supervisor.
@@ -90,6 +93,7 @@ type daemon struct {
 	startConfig *config.Config
 	started     time.Time
 	slots       []*slot
+	monitor     monitor
 	shm         *ipc.Shm
 	columns     *columns
 	control     *controlServer
@@ -302,6 +306,7 @@ func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) bool {
 		close(finished)
 	}()
 	d.drained.Go(func() { d.watch(finished) })
+	d.drained.Go(func() { d.monitorFiles(finished) })
 	d.drained.Go(func() { d.reportToManager(finished) })
 	done := ctx.Done()
 	for {
