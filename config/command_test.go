@@ -111,6 +111,7 @@ func TestMessages(t *testing.T) {
 		{"control /x 0888", `1:12: error: control: "0888": expected a file mode in octal, such as 0660`},
 		{"control /x 0660 root:nosuch", `1:17: error: control: owner "root": there is no such name`},
 		{"control /x 0660 nobody:nosuch", `1:24: error: control: group "nosuch": there is no such name`},
+		{"rebalance 86401", `1:11: error: rebalance: "86401": expected a number of seconds from 0 to 86400, 0 for never`},
 		{"drain_timeout 604801", `1:15: error: drain_timeout: "604801": expected a number of seconds from 0 to 604800`},
 		{"setuid nosuch", `1:8: error: setuid: "nosuch": there is no such name`},
 		{"setuid 0", `1:8: error: setuid: "0": expected a name or a number from 1 to 4294967294`},
@@ -205,7 +206,7 @@ func TestEveryCommandHasAnAnswer(t *testing.T) {
 		nserver authnserver nscache nscache6 nsrecord fakeresolve dialer log logformat
 		logdump rotate archiver setuid setgid chroot pidfile monitor config include end
 		system daemon service writable plugin filtermaxsize delimchar workers cpus control
-		metrics drain_timeout logjson engine proxy socks tcppm udppm tlspr auto dnspr admin
+		metrics drain_timeout rebalance logjson engine proxy socks tcppm udppm tlspr auto dnspr admin
 		ftppr pop3p smtpp imapp ssl_serv ssl_noserv ssl_cli ssl_nocli ssl_ktls ssl_noktls
 		ssl_mitm ssl_certcache pcre pcre_rewrite pcre_extend pcre_options`)
 	for _, name := range known {

@@ -72,6 +72,7 @@ func init() {
 		"plugin":    refused("not supported: plugins of 3proxy are shared libraries, which cannot be loaded here"),
 		"icqpr":     refused("not supported: 3proxy itself has dropped this service"),
 		"msnpr":     refused("not supported: 3proxy itself has dropped this service"),
+		"rebalance": {run: once(runRebalance), usage: "SECONDS", min: 1, max: 1},
 		"drain_timeout": {
 			run: once(runDrainTimeout), usage: "SECONDS", min: 1, max: 1,
 		},

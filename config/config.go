@@ -60,6 +60,9 @@ type Config struct {
 	// DrainTimeout is how long, in seconds, sessions may go on after a drain
 	// has begun.
 	DrainTimeout int `json:"drain_timeout"`
+	// Rebalance is how often, in seconds, sessions are moved between workers
+	// that have become uneven; 0 means never.
+	Rebalance int `json:"rebalance,omitempty"`
 	// SetUID and SetGID are the identity of the workers; nil means unchanged.
 	SetUID *Identity `json:"setuid,omitempty"`
 	SetGID *Identity `json:"setgid,omitempty"`

@@ -12,6 +12,7 @@ const (
 	maxWorkers      = 128
 	maxCPU          = 4095
 	maxDrainTimeout = 7 * 24 * 3600
+	maxRebalance    = 24 * 3600
 	maxID           = 1<<32 - 2
 	maxPath         = 4095
 )
@@ -191,4 +192,14 @@ func runDrainTimeout(l *loader, c call) {
 		return
 	}
 	l.cfg.DrainTimeout = n
+}
+
+func runRebalance(l *loader, c call) {
+	w := c.args[0]
+	n, ok := parseNumber(w.text, 0, maxRebalance)
+	if !ok {
+		l.expected("rebalance", w, fmt.Sprintf("a number of seconds from 0 to %d, 0 for never", maxRebalance))
+		return
+	}
+	l.cfg.Rebalance = n
 }

@@ -102,6 +102,11 @@ func (c *Client) Drain(ctx context.Context, r DrainRequest) (*DrainResult, error
 	return ask[DrainResult](ctx, c, http.MethodPost, PathDrain, r)
 }
 
+// Rebalance evens out the sessions and the traffic of the workers.
+func (c *Client) Rebalance(ctx context.Context) (*RebalanceResult, error) {
+	return ask[RebalanceResult](ctx, c, http.MethodPost, PathRebalance, nil)
+}
+
 // Conns calls visit for each live session, in no particular order, until there
 // are no more or visit returns an error, which it returns.
 func (c *Client) Conns(ctx context.Context, visit func(Session) error) error {

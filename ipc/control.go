@@ -9,11 +9,12 @@ import (
 // The control API is HTTP/1.1 with JSON bodies over the control socket, under
 // /v1/. GET asks, POST changes. An answer other than 2xx carries an APIError.
 const (
-	PathStatus = "/v1/status" // GET → Status
-	PathStats  = "/v1/stats"  // GET → Stats
-	PathConns  = "/v1/conns"  // GET → a stream of Session, one JSON object a line
-	PathReload = "/v1/reload" // POST ReloadRequest → ReloadResult or ReloadPlan (200, or 422 with the errors)
-	PathDrain  = "/v1/drain"  // POST DrainRequest → DrainResult
+	PathStatus    = "/v1/status"    // GET → Status
+	PathStats     = "/v1/stats"     // GET → Stats
+	PathConns     = "/v1/conns"     // GET → a stream of Session, one JSON object a line
+	PathReload    = "/v1/reload"    // POST ReloadRequest → ReloadResult or ReloadPlan (200, or 422 with the errors)
+	PathRebalance = "/v1/rebalance" // POST → RebalanceResult
+	PathDrain     = "/v1/drain"     // POST DrainRequest → DrainResult
 )
 
 // APIVersion is the version of the control API.
@@ -158,4 +159,19 @@ type DrainResult struct {
 	Draining []int `json:"draining"`
 	// TimeoutSec is how long their sessions may go on.
 	TimeoutSec float64 `json:"timeout_seconds"`
+}
+
+// RebalanceResult is the answer to PathRebalance. Sessions is how many have
+// moved in all.
+type RebalanceResult struct {
+	Sessions int             `json:"sessions"`
+	Moves    []RebalanceMove `json:"moves"`
+}
+
+// RebalanceMove says how many sessions have moved from one slot to another.
+type RebalanceMove struct {
+	From     int    `json:"from"`
+	To       int    `json:"to"`
+	Sessions int    `json:"sessions"`
+	Error    string `json:"error,omitempty"`
 }

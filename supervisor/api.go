@@ -26,11 +26,12 @@ type endpoint struct {
 }
 
 var endpoints = map[string]endpoint{
-	ipc.PathStatus: {http.MethodGet, (*controlAPI).status},
-	ipc.PathStats:  {http.MethodGet, (*controlAPI).stats},
-	ipc.PathConns:  {http.MethodGet, (*controlAPI).conns},
-	ipc.PathReload: {http.MethodPost, (*controlAPI).reload},
-	ipc.PathDrain:  {http.MethodPost, (*controlAPI).drain},
+	ipc.PathStatus:    {http.MethodGet, (*controlAPI).status},
+	ipc.PathStats:     {http.MethodGet, (*controlAPI).stats},
+	ipc.PathConns:     {http.MethodGet, (*controlAPI).conns},
+	ipc.PathReload:    {http.MethodPost, (*controlAPI).reload},
+	ipc.PathDrain:     {http.MethodPost, (*controlAPI).drain},
+	ipc.PathRebalance: {http.MethodPost, (*controlAPI).rebalance},
 }
 
 // ServeHTTP answers one request.
@@ -112,6 +113,19 @@ func (a *controlAPI) drain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, http.StatusOK, ipc.DrainResult{Draining: []int{*request.Worker}, TimeoutSec: limit.timeout.Seconds()})
+}
+
+func (a *controlAPI) rebalance(w http.ResponseWriter, r *http.Request) {
+	if n, err := io.CopyN(io.Discard, r.Body, 1); n > 0 || !errors.Is(err, io.EOF) {
+		fail(w, http.StatusBadRequest, errors.New("a rebalance takes no body"))
+		return
+	}
+	result, err := a.daemon.rebalance(r.Context(), 0, 1)
+	if err != nil {
+		fail(w, http.StatusConflict, err)
+		return
+	}
+	answer(w, http.StatusOK, result)
 }
 
 func (a *controlAPI) drainLimit(r ipc.DrainRequest) (drainLimit, error) {

@@ -69,6 +69,11 @@ type process struct {
 	// state is guarded by daemon.mu.
 	state workerState
 
+	// moves are the orders to move sessions that wait for their outcome.
+	movesMu  sync.Mutex
+	moves    map[uint32]chan ipc.Moved
+	lastMove uint32
+
 	killMu sync.Mutex
 	killAt *time.Timer
 	// drainEnd is when the last order to drain ends the sessions.
@@ -181,6 +186,10 @@ func (p *process) read(d *daemon) {
 			return
 		}
 		m.CloseFDs()
+		if m.Type == ipc.MsgMoved {
+			p.onMoved(m)
+			continue
+		}
 		select {
 		case p.replies <- m:
 		case <-p.exited:

@@ -40,6 +40,7 @@ func (d *daemon) reload(force bool) (*ipc.ReloadResult, error) {
 	d.mu.Unlock()
 	d.logReload(result, err)
 	d.kickAdoption()
+	d.kickRebalance()
 	return result, err
 }
 

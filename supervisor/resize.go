@@ -165,6 +165,7 @@ func (s *slot) dismiss(d *daemon, p *process) {
 		d.logf("worker %d (pid %d) does not drain: %v; killing it", s.index, p.pid, err)
 		p.kill()
 	}
+	d.moveLeaving(s)
 	d.kickAdoption()
 }
 

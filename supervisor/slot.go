@@ -241,6 +241,9 @@ func (s *slot) replace(d *daemon, p *process, limit drainLimit) (*process, error
 		d.logf("worker %d (pid %d) does not drain: %v; killing it", s.index, p.pid, err)
 		p.kill()
 	}
+	if limit.timeout > 0 {
+		d.moveLeaving(s)
+	}
 	d.kickAdoption()
 	return next, nil
 }
@@ -320,6 +323,7 @@ func (s *slot) restart(d *daemon) *process {
 		p, err := d.launch(d.running, s)
 		if err == nil {
 			d.logf("worker %d (pid %d) is running", s.index, p.pid)
+			d.moveLeaving(s)
 			d.kickAdoption()
 			return p
 		}

@@ -105,6 +105,9 @@ type daemon struct {
 	slotsDone sync.WaitGroup
 	drained   sync.WaitGroup
 	adoptKick chan struct{}
+	// rebalancing is held while sessions are evened out.
+	rebalancing   sync.Mutex
+	rebalanceKick chan struct{}
 	// stopSignal is when the last signal to stop came; it belongs to serve.
 	stopSignal time.Time
 	inherited  inheritance
@@ -181,7 +184,7 @@ func newDaemon(o Options) (*daemon, error) {
 	d := &daemon{
 		options: o, timing: defaultTiming, machine: systemMachine(),
 		startConfig: o.Config, started: time.Now(),
-		adoptKick: make(chan struct{}, 1), alive: make(chan struct{}), handedOver: make(chan struct{}),
+		adoptKick: make(chan struct{}, 1), rebalanceKick: make(chan struct{}, 1), alive: make(chan struct{}), handedOver: make(chan struct{}),
 	}
 	if o.timing != nil {
 		d.timing = *o.timing
@@ -263,6 +266,7 @@ func (d *daemon) start(ctx context.Context) (err error) {
 		go s.run(d, procs[i])
 	}
 	go d.adoptLoop()
+	go d.rebalanceLoop()
 	d.syncStore()
 	orphans := d.watchOrphans()
 	d.drained.Go(func() { d.drainOrphans(orphans) })

@@ -30,7 +30,8 @@ type moveOut struct {
 	// offered, columns those of the sessions handed over.
 	tried   map[uint64]bool
 	columns map[int]bool
-	chosen  []uint64
+	// wanted are the only sessions to offer, nil for all.
+	wanted  map[uint64]bool
 	closing bool
 }
 
@@ -97,6 +98,7 @@ func (m *moveOut) refuse(reason string) {
 func (m *moveOut) run() {
 	err := m.greet()
 	if err == nil {
+		m.pick()
 		err = m.moveAll()
 	}
 	settle := err != nil
@@ -241,7 +243,7 @@ func (m *moveOut) choose(n int) []*session {
 	}
 	var list []*session
 	for s := m.w.sessions.head; s != nil && len(list) < n; s = s.next {
-		if !m.tried[s.id] && s.movable() {
+		if !m.tried[s.id] && (m.wanted == nil || m.wanted[s.id]) && s.movable() {
 			m.tried[s.id] = true
 			list = append(list, s)
 		}

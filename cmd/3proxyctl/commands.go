@@ -204,3 +204,24 @@ func (s *session) drain(ctx context.Context) error {
 	}
 	return nil
 }
+
+func (s *session) rebalance(ctx context.Context) error {
+	r, err := s.client.Rebalance(ctx)
+	if err != nil {
+		return err
+	}
+	if s.line.json {
+		return s.asJSON(r)
+	}
+	for _, m := range r.Moves {
+		failed := ""
+		if m.Error != "" {
+			failed = ": " + m.Error
+		}
+		fmt.Fprintf(s.out, "worker %d to worker %d: %s%s\n", m.From, m.To, count(m.Sessions, "session"), failed)
+	}
+	if len(r.Moves) == 0 {
+		fmt.Fprintln(s.out, "the workers are even, no session has moved")
+	}
+	return nil
+}

@@ -6,6 +6,7 @@
 //	stats                           counters of every service and worker
 //	conns                           the live sessions
 //	reload [--dry-run] [--force]    read the configuration again
+//	rebalance                       move sessions from busy workers to others
 //	drain [--worker N] [--timeout S]  stop accepting and end
 //
 // S is a number of seconds, or a time such as 5m or 1h. --wait is how long the
@@ -50,6 +51,7 @@ const usage = `usage: 3proxyctl [-s SOCKET] [-o text|json] [--wait S] COMMAND
                                     sessions that are not allowed any more
   drain [--worker N] [--timeout S]  stop accepting, finish what runs, and end;
                                     a single worker is replaced
+  rebalance                         move sessions from busy workers to others
   help                              print this
 
 S is a number of seconds, or a time such as 5m or 1h.
@@ -69,11 +71,12 @@ type session struct {
 }
 
 var commands = map[string]func(*session, context.Context) error{
-	"status": (*session).status,
-	"stats":  (*session).stats,
-	"conns":  (*session).conns,
-	"reload": (*session).reload,
-	"drain":  (*session).drain,
+	"status":    (*session).status,
+	"stats":     (*session).stats,
+	"conns":     (*session).conns,
+	"reload":    (*session).reload,
+	"drain":     (*session).drain,
+	"rebalance": (*session).rebalance,
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -124,7 +127,7 @@ func (l *commandLine) waitTime() time.Duration {
 	switch {
 	case l.wait > 0:
 		return l.wait
-	case l.command == "reload" || l.command == "drain":
+	case l.command == "reload" || l.command == "drain" || l.command == "rebalance":
 		return waitChange
 	}
 	return waitAnswer
