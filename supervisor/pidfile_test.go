@@ -23,7 +23,7 @@ func TestPIDFileOfAnother(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	d := &daemon{
 		startConfig: &config.Config{PIDFile: path},
-		messages:    &messages{lines: make(chan string, 4)},
+		messages:    &messages{lines: make(chan message, 4)},
 	}
 	for name, c := range map[string]struct {
 		content string
@@ -43,7 +43,8 @@ func TestPIDFileOfAnother(t *testing.T) {
 		}
 		warned := ""
 		select {
-		case warned = <-d.lines:
+		case m := <-d.lines:
+			warned = m.text
 		default:
 		}
 		if c.warns != strings.Contains(warned, "is not a 3proxyd") {

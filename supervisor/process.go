@@ -25,7 +25,7 @@ const (
 const workerName = "3proxyd: worker "
 
 // keptEnv are the variables of the supervisor a worker is given.
-var keptEnv = []string{"TZ", "GODEBUG", "GOTRACEBACK", "GOCOVERDIR"}
+var keptEnv = []string{"TZ", "GODEBUG", "GOTRACEBACK", "GOCOVERDIR", systemd.JournalEnv}
 
 // workerState is the state of a worker process.
 type workerState string

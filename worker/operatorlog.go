@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
+
+	"3proxyd/systemd"
 )
 
 // operatorLog writes the worker's messages for the operator in the form of the
@@ -14,10 +17,14 @@ import (
 type operatorLog struct {
 	out    io.Writer
 	prefix string
+	// journal says that the messages go to the journal, with their attributes
+	// as fields.
+	journal bool
 }
 
 func newOperatorLog(out io.Writer, pid int) operatorLog {
-	return operatorLog{out, fmt.Sprintf("3proxyd: worker pid %d: ", pid)}
+	f, isFile := out.(*os.File)
+	return operatorLog{out, fmt.Sprintf("worker pid %d: ", pid), isFile && systemd.JournalAt(f)}
 }
 
 // Enabled leaves out what is for debugging.
@@ -28,20 +35,39 @@ func (operatorLog) Enabled(_ context.Context, level slog.Level) bool { return le
 func (o operatorLog) Handle(_ context.Context, r slog.Record) error {
 	var line strings.Builder
 	line.WriteString(o.prefix)
+	priority, fields := systemd.Info, map[string]string{"THREEPROXYD_PROCESS": "worker"}
 	switch {
 	case r.Level >= slog.LevelError:
+		priority = systemd.Error
 		line.WriteString("error: ")
 	case r.Level >= slog.LevelWarn:
+		priority = systemd.Warning
 		line.WriteString("warning: ")
 	}
 	line.WriteString(r.Message)
 	r.Attrs(func(a slog.Attr) bool {
 		fmt.Fprintf(&line, " %s=%s", a.Key, quoteIfNeeded(a.Value.String()))
+		fields["THREEPROXYD_"+fieldName(a.Key)] = a.Value.String()
 		return true
 	})
-	line.WriteByte('\n')
-	_, err := io.WriteString(o.out, line.String())
+	if o.journal && systemd.Journal(line.String(), priority, fields) == nil {
+		return nil
+	}
+	_, err := io.WriteString(o.out, "3proxyd: "+line.String()+"\n")
 	return err
+}
+
+// fieldName makes the name of an attribute one of a field in the journal.
+func fieldName(key string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		}
+		return '_'
+	}, key)
 }
 
 func quoteIfNeeded(s string) string {
