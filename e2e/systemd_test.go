@@ -477,18 +477,27 @@ func bedBrokenConfiguration(t *testing.T) {
 	tunnelService(t, port, 60, nil)
 	l := newLoad(port, 4)
 	good := readFile(t, bedConfig)
-	writeConfig(t, good+"nonsense\n")
+	// One that cannot be read, one that cannot be put in force.
+	for _, line := range []string{"nonsense\n", fmt.Sprintf("proxy -p%d\n", tcpOrigin(t, func(net.Conn) {}))} {
+		breakConfiguration(t, good, line)
+	}
+	l.mustBeServed(t)
+}
+
+func breakConfiguration(t *testing.T, good, line string) {
+	t.Helper()
+	restarts, _ := strconv.Atoi(property(t, "NRestarts"))
+	writeConfig(t, good+line)
 	pid := mainPID(t)
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, patience, func() string {
-		if n, _ := strconv.Atoi(property(t, "NRestarts")); n < 3 {
+		if n, _ := strconv.Atoi(property(t, "NRestarts")); n < restarts+3 {
 			return fmt.Sprintf("%d restarts", n)
 		}
 		return ""
 	})
 	writeConfig(t, good)
 	awaitSuccessor(t, pid)
-	l.mustBeServed(t)
 }

@@ -42,6 +42,9 @@ type controlServer struct {
 	fd       int
 	listener net.Listener
 	server   http.Server
+	// borrowed says that the socket is an earlier supervisor's, which others
+	// may take over until this one has started.
+	borrowed bool
 	// owner is the user besides root and the daemon's own who may change
 	// something.
 	owner int
@@ -119,7 +122,7 @@ func inheritControl(c config.Control, paths []string, inherited *inheritance) *c
 		_ = unix.Close(surplus.FD)
 	}
 	path := found[0].Path
-	s := &controlServer{path: path, owner: os.Geteuid(), file: fileOfSocket(path)}
+	s := &controlServer{path: path, owner: os.Geteuid(), file: fileOfSocket(path), borrowed: true}
 	if err := s.setUp(found[0].FD, c); err != nil {
 		_ = unix.Close(found[0].FD)
 		return nil
@@ -280,7 +283,9 @@ func peerOf(c net.Conn) ipc.Peer {
 
 // close stops answering and removes the socket's file.
 func (s *controlServer) close() {
-	s.file.remove()
+	if !s.borrowed {
+		s.file.remove()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if s.server.Shutdown(ctx) != nil {

@@ -161,6 +161,7 @@ func (h *inheritance) listener(s *config.Service, others []config.Service, slots
 	if l.kept {
 		l.units = sockets
 	} else {
+		l.borrowed = true
 		l.file = fileOfSocket(s.Listen.Unix)
 	}
 	l.assign(sockets, slots)

@@ -36,6 +36,9 @@ type listener struct {
 	// on listening when this process does not.
 	kept  bool
 	units []systemd.Socket
+	// borrowed says that the sockets are an earlier supervisor's, whose
+	// workers serve them until this one has started.
+	borrowed bool
 	// file is the Unix socket's file, to be removed with the listener.
 	file socketFile
 	// refs counts the snapshots that hold the listener; guarded by
@@ -80,9 +83,11 @@ func (l *listener) add(fd int) {
 // shutdown ends listening at once even where a worker has not yet closed its
 // duplicate, as after a generation that was aborted.
 func (l *listener) close() {
-	l.file.remove()
+	if !l.borrowed {
+		l.file.remove()
+	}
 	for _, fd := range l.fds {
-		if !l.kept {
+		if !l.kept && !l.borrowed {
 			_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 		}
 		_ = unix.Close(fd)

@@ -89,11 +89,14 @@ func (d *daemon) worthKeeping() map[string]int {
 	return wanted
 }
 
-// checkStore warns when the store has too little room; its size is known from
-// systemd 254 on.
-func (d *daemon) checkStore() string {
+// storeShortage says what the store lacks; its size is known from systemd 254
+// on.
+func (d *daemon) storeShortage() string {
 	size, err := strconv.Atoi(os.Getenv("FDSTORE"))
-	if need := len(d.worthKeeping()); err == nil && size < need {
+	if err != nil || !systemd.Managed() {
+		return ""
+	}
+	if need := len(d.worthKeeping()); size < need {
 		return fmt.Sprintf("%d sockets are to be stored, but there is room for %d: set FileDescriptorStoreMax=%d in the unit", need, size, need)
 	}
 	return ""

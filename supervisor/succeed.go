@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -261,6 +262,20 @@ func (d *daemon) endLate(late map[int]int) {
 	}
 }
 
+// own makes what came from an earlier supervisor this one's: from here on it
+// closes what it gives up.
+func (d *daemon) own() {
+	for _, l := range d.inForce().listeners {
+		l.borrowed = false
+	}
+	d.control.borrowed = false
+	d.closeUnclaimed()
+	d.syncStore()
+	if text := d.storeShortage(); text != "" {
+		d.logf("warning: %s", text)
+	}
+}
+
 // abandonOrphans gives the workers of an earlier supervisor up: they go on
 // serving, and wait for another successor.
 func (d *daemon) abandonOrphans() {
@@ -276,6 +291,7 @@ func (d *daemon) restoreSlots() {
 	if d.legacy.shm == nil {
 		return
 	}
+	d.makeRoom()
 	memory := identity(d.shm.FD())
 	owner := map[int]*orphan{}
 	for _, o := range d.legacy.orphans {
@@ -300,6 +316,25 @@ func (d *daemon) restoreSlots() {
 			o.Row = noRow
 		}
 	}
+}
+
+// makeRoom ends the oldest workers when, after many restarts, too few rows are
+// left for those that are to be started and replaced.
+func (d *daemon) makeRoom() {
+	surplus := len(d.legacy.orphans) - (ipc.MaxRows - 2*len(d.slots))
+	if surplus <= 0 {
+		return
+	}
+	slices.SortStableFunc(d.legacy.orphans, func(a, b *orphan) int { return cmp.Compare(a.Gen, b.Gen) })
+	for _, o := range d.legacy.orphans[:surplus] {
+		d.logf("worker pid %d of an early supervisor is ended: too many are left to be counted", o.pid)
+		if p, err := os.FindProcess(o.pid); err == nil {
+			_ = p.Kill()
+			_ = p.Release()
+		}
+		_ = o.conn.Close()
+	}
+	d.legacy.orphans = d.legacy.orphans[surplus:]
 }
 
 // noRow is the row of a worker whose counters are elsewhere.

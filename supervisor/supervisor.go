@@ -252,7 +252,6 @@ func (d *daemon) start(ctx context.Context) (err error) {
 			d.control.close()
 		}
 	}()
-	d.closeUnclaimed()
 	procs, err := d.startWorkers(ctx)
 	if err != nil {
 		return err
@@ -267,7 +266,7 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	}
 	go d.adoptLoop()
 	go d.rebalanceLoop()
-	d.syncStore()
+	d.own()
 	orphans := d.watchOrphans()
 	d.drained.Go(func() { d.drainOrphans(orphans) })
 	go d.control.serve(d)
