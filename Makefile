@@ -98,7 +98,7 @@ bench-gate:
 	cd bin/base && $(GO) build -o ../3proxyd-base ./cmd/3proxyd
 	rm -rf bin/base
 	$(GO) run ./bench run --proxy 3proxyd-base,3proxyd --bin 3proxyd-base=bin/3proxyd-base \
-		--scenario gate --ref 3proxyd-base --out bin/gate.csv --no-plots
+		--scenario gate --ref 3proxyd-base --secs 3 --within 2m --out bin/gate.csv --no-plots
 	$(GO) run ./bench compare --a 3proxyd-base --b 3proxyd bin/gate.csv
 
 clean:

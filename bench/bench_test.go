@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	if len(os.Args) > 1 && slices.Contains([]string{cmdOrigin, cmdLoad, cmdWire}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{cmdOrigin, cmdLoad, cmdWire, cmdClean, "run"}, os.Args[1]) {
 		main()
 		return
 	}

@@ -65,11 +65,11 @@ func checkCommand(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	l, err := lab.New(ctx, cpus)
+	l, remove, err := newLab(ctx, cpus)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.Close()) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	list, err := o.subjects(ctx, l.Dir)
 	if err != nil {
 		return err

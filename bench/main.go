@@ -35,6 +35,7 @@ const (
 	cmdOrigin = "_origin"
 	cmdLoad   = "_load"
 	cmdWire   = "_wire"
+	cmdClean  = "_clean"
 )
 
 func main() {
@@ -77,6 +78,8 @@ func dispatch(args []string) error {
 		return loadCommand(rest)
 	case cmdWire:
 		return wireCommand(rest)
+	case cmdClean:
+		return cleanCommand(rest)
 	case "help", "-h", "--help":
 		fmt.Print(usage)
 		return nil

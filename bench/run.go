@@ -42,11 +42,11 @@ func runCommand(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	l, err := lab.New(ctx, cpus)
+	l, remove, err := newLab(ctx, cpus)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.Close()) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	var wire *child
 	if link != nil {
 		if wire, err = o.shape(ctx, l, *link); err != nil {

@@ -52,7 +52,7 @@ func New(ctx context.Context, cpus CPUs) (*Lab, error) {
 }
 
 func (l *Lab) build() error {
-	if err := removeStale(); err != nil {
+	if err := RemoveStale(); err != nil {
 		return fmt.Errorf("remove leftovers: %w", err)
 	}
 	files, err := raiseFiles()

@@ -151,11 +151,18 @@ func removeNet(ns string) error {
 	if err := killAll(file); err != nil {
 		return err
 	}
-	return ip("netns", "del", ns)
+	if err := ip("netns", "del", ns); err != nil {
+		// Two may be removing what a third has left.
+		if _, gone := os.Stat(filepath.Join(netnsDir, ns)); errors.Is(gone, os.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return nil
 }
 
-// removeStale removes what runs that ended without cleaning up have left.
-func removeStale() error {
+// RemoveStale removes what runs that ended without cleaning up have left.
+func RemoveStale() error {
 	var errs []error
 	each := func(dir string, remove func(name string) error) {
 		entries, err := os.ReadDir(dir)

@@ -55,8 +55,16 @@ func (o owner) alive() bool {
 	return err == nil && start == o.start
 }
 
+// Alive tells whether the process pid runs; one that nobody has waited for does
+// not.
+func Alive(pid int) bool {
+	_, err := startTime(pid)
+	return err == nil
+}
+
 // startTime returns field 22 of proc_pid_stat(5): when the process started, in
-// clock ticks since boot.
+// clock ticks since boot. A process that has ended is an error, even if nobody has
+// waited for it.
 func startTime(pid int) (string, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -66,6 +74,9 @@ func startTime(pid int) (string, error) {
 	fields := strings.Fields(rest)
 	if !ok || len(fields) < 20 {
 		return "", fmt.Errorf("unexpected format of /proc/%d/stat", pid)
+	}
+	if fields[0] == "Z" || fields[0] == "X" {
+		return "", fmt.Errorf("process %d has ended", pid)
 	}
 	return fields[19], nil
 }
