@@ -89,6 +89,12 @@ func (p *Policy) Recheck(r *Request, user string, before *Policy) Decision {
 	return p.decide(r, c, verified && p.users.sameSecret(before.users, user))
 }
 
+// SameSecret reports whether a user whom before has allowed has the same secret
+// here, or needed none.
+func (p *Policy) SameSecret(before *Policy, user string) bool {
+	return p == before || !slices.Contains(before.methods, config.AuthStrong) || p.users.sameSecret(before.users, user)
+}
+
 // decide is Decide; with verified the user needs no password.
 func (p *Policy) decide(r *Request, c *Creds, verified bool) Decision {
 	user := c.user()

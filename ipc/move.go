@@ -145,14 +145,20 @@ type MoveService struct {
 	MaxConn int `json:"max_conn"`
 	// Config is the config.Service.
 	Config json.RawMessage `json:"config"`
+	// OldSecrets says that the users of its sessions have other passwords by
+	// now than those they were let in with.
+	OldSecrets bool `json:"old_secrets,omitempty"`
 }
 
 // MoveSession is the body of MsgMoveSession: a session that relays. Times are
 // CLOCK_MONOTONIC in milliseconds.
 type MoveSession struct {
-	Service int            `json:"service"`
-	Client  netip.AddrPort `json:"client"`
-	User    []byte         `json:"user,omitempty"`
+	Service int `json:"service"`
+	// Generation is the one in force in the source: the rules of a later one
+	// have not been applied.
+	Generation uint64         `json:"generation"`
+	Client     netip.AddrPort `json:"client"`
+	User       []byte         `json:"user,omitempty"`
 	// Host, Addr, Port and Op are what was asked for.
 	Host []byte     `json:"host,omitempty"`
 	Addr netip.Addr `json:"addr,omitzero"`

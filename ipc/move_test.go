@@ -14,7 +14,7 @@ import (
 
 func goldenSession() MoveSession {
 	return MoveSession{
-		Service: 1, Client: netip.MustParseAddrPort("192.0.2.1:40000"), User: []byte("a\xffb"),
+		Service: 1, Generation: 4, Client: netip.MustParseAddrPort("192.0.2.1:40000"), User: []byte("a\xffb"),
 		Host: []byte("example.com"), Addr: netip.MustParseAddr("2001:db8::1"), Port: 443, Op: 2,
 		Text: []byte("CONNECT example.com:443 HTTP/1.1"), StartedMS: 1000, BeganMS: 1001,
 		BytesIn: 5, BytesOut: 6, HalfClosed: true, Unsent: 7, DrainedMS: 1002,
@@ -34,7 +34,7 @@ func TestGoldenMoveFrames(t *testing.T) {
 	}{
 		"hello":     {MsgMoveHello, MoveHello{MinVersion: 1, Version: 1, Row: 2, Incarnation: 3}, 0},
 		"welcome":   {MsgMoveWelcome, MoveWelcome{Version: 1}, 0},
-		"service":   {MsgMoveService, MoveService{Ref: 1, Column: 2, MaxConn: 100, Config: json.RawMessage(`{"ID":"socks@:1080"}`)}, 0},
+		"service":   {MsgMoveService, MoveService{Ref: 1, Column: 2, MaxConn: 100, OldSecrets: true, Config: json.RawMessage(`{"ID":"socks@:1080"}`)}, 0},
 		"session":   {MsgMoveSession, goldenSession(), 2},
 		"to_client": {MsgMoveToClient, Raw("\x00\xff{"), 0},
 		"answer":    {MsgMoveAnswer, MoveAnswer{Error: "no descriptors", Full: true}, 0},

@@ -124,6 +124,9 @@ func (w *Worker) commit(g *generation, force bool) {
 		w.names = g.names
 	}
 	w.gen = g.id
+	if force {
+		w.forcedGen = g.id
+	}
 	w.drainMS = int64(g.cfg.DrainTimeout) * 1000
 	// Connections opened under other settings serve nobody any more.
 	w.pool.evict(poolMax)

@@ -11,14 +11,15 @@ import (
 func (s *session) export(f *frozen, m *ipc.MoveSession) {
 	shared := s.w.toShared()
 	*m = ipc.MoveSession{
-		Client: s.client,
-		User:   []byte(s.user),
-		Host:   []byte(s.host),
-		Addr:   s.addr,
-		Port:   s.port,
-		Op:     uint64(s.op),
-		Text:   append([]byte(nil), s.text.Bytes()...),
-		Code:   int(s.code),
+		Generation: f.gen,
+		Client:     s.client,
+		User:       []byte(s.user),
+		Host:       []byte(s.host),
+		Addr:       s.addr,
+		Port:       s.port,
+		Op:         uint64(s.op),
+		Text:       append([]byte(nil), s.text.Bytes()...),
+		Code:       int(s.code),
 
 		StartedMS:  shared(s.start),
 		BeganMS:    shared(s.began),
@@ -107,7 +108,9 @@ func (w *Worker) arrive(v *service, m *ipc.MoveSession, f *frozen) {
 		s.finish()
 		return
 	}
+	f.gen = m.Generation
 	s.thaw(f)
+	s.obeyLater(f.gen)
 }
 
 // importConn completes what came as a descriptor and its output.

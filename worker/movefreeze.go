@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"3proxyd/acl"
 	"3proxyd/internal/sys"
 	"3proxyd/relay"
 )
@@ -17,6 +18,8 @@ type frozen struct {
 	// ended is not in force.
 	up, down         relay.FlowState
 	upOpen, downOpen bool
+	// gen is the generation in force when the session was frozen.
+	gen uint64
 }
 
 // movable reports whether a session can move: it relays, and no part of a
@@ -31,7 +34,7 @@ func (s *session) movable() bool {
 // done is called when it stands still.
 func (s *session) freeze(done func(*frozen)) {
 	w := s.w
-	f := &frozen{upOpen: s.up.Active(), downOpen: s.down.Active()}
+	f := &frozen{gen: w.gen, upOpen: s.up.Active(), downOpen: s.down.Active()}
 	s.in, s.out = s.bytesIn(), s.bytesOut()
 	f.up = haltFlow(&s.up)
 	f.down = haltFlow(&s.down)
@@ -134,6 +137,30 @@ func (s *session) takeBack(f *frozen) {
 		return
 	}
 	s.thaw(f)
+	s.obeyLater(f.gen)
+}
+
+// obeyLater makes up for a reload that came while the session was frozen: it
+// is put under the rules that the live sessions were put under.
+func (s *session) obeyLater(gen uint64) {
+	w := s.w
+	if s.svc == nil || s.phase != phaseRelay || gen == w.gen {
+		return
+	}
+	forced := w.forcedGen > gen
+	switch now := w.services[s.svc.ID]; {
+	case now != nil && (forced || now.Force):
+		s.obey(now)
+	case now == nil && (forced || s.svc.Force):
+		s.endByRules(code(acl.NoRule))
+	}
+}
+
+// hasOldSecret reports whether the session's user was let in with a password
+// that is not the present one.
+func (s *session) hasOldSecret() bool {
+	now := s.w.services[s.svc.ID]
+	return now != nil && !now.policy.SameSecret(s.svc.policy, s.user)
 }
 
 // handedOver forgets a session that is another worker's now: it is neither

@@ -179,14 +179,19 @@ func (m *moveIn) service(msg *ipc.Message) error {
 // foreignService returns the service in force if it is the same, else one for
 // the sessions that come only: they keep the settings they began with.
 func (w *Worker) foreignService(cfg *config.Service, body ipc.MoveService) (*service, error) {
-	if v := w.services[cfg.ID]; v != nil && v.column == body.Column && reflect.DeepEqual(v.Service, cfg) {
-		return v, nil
+	now := w.services[cfg.ID]
+	if now != nil && !body.OldSecrets && now.column == body.Column && reflect.DeepEqual(now.Service, cfg) {
+		return now, nil
 	}
 	// The rules have done their work.
 	cfg.ACL = -1
 	g := &generation{id: w.gen, logs: maps.Clone(w.logs)}
 	slot := ipc.ServiceSlot{Column: body.Column, MaxConn: body.MaxConn}
-	return newService(w, g, &config.Config{}, cfg, slot, nil, acl.NewUsers(nil))
+	v, err := newService(w, g, &config.Config{}, cfg, slot, nil, acl.NewUsers(nil))
+	if err == nil && now != nil && !body.OldSecrets {
+		v.policy = now.policy // knows the users' passwords
+	}
+	return v, err
 }
 
 // session takes a session and its descriptors.

@@ -22,7 +22,7 @@ type moveOut struct {
 	wake       chan struct{}
 	superseded chan struct{}
 
-	services map[*service]int
+	services map[serviceKey]int
 	result   ipc.Moved
 	reported bool
 
@@ -35,11 +35,18 @@ type moveOut struct {
 	closing bool
 }
 
+// serviceKey is what sessions have in common that the target is told once.
+type serviceKey struct {
+	v          *service
+	oldSecrets bool
+}
+
 // leaver is a session on its way out.
 type leaver struct {
 	s       *session
 	f       *frozen
 	id      uint32
+	service serviceKey
 	message ipc.MoveSession
 	// committed says that the target owns the session.
 	committed bool
@@ -50,7 +57,7 @@ func newMoveOut(w *Worker, m *ipc.Message) (*moveOut, error) {
 		w: w, id: m.ID,
 		wake:       make(chan struct{}, 1),
 		superseded: make(chan struct{}),
-		services:   map[*service]int{},
+		services:   map[serviceKey]int{},
 		tried:      map[uint64]bool{},
 		columns:    map[int]bool{},
 	}
@@ -226,7 +233,7 @@ func (m *moveOut) freezeSome(done func([]*leaver)) {
 				m.result.Kept++
 				s.takeBack(f)
 			} else {
-				l := &leaver{s: s, f: f, id: uint32(s.id)}
+				l := &leaver{s: s, f: f, id: uint32(s.id), service: serviceKey{s.svc, s.hasOldSecret()}}
 				s.export(f, &l.message)
 				batch = append(batch, l)
 			}
@@ -278,7 +285,7 @@ func (m *moveOut) hand(batch []*leaver) error {
 // offer sends a batch.
 func (m *moveOut) offer(batch []*leaver) error {
 	for _, l := range batch {
-		ref, err := m.serviceRef(l.s.svc)
+		ref, err := m.serviceRef(l.service)
 		if err != nil {
 			return err
 		}
@@ -308,18 +315,19 @@ func (m *moveOut) sendOutput(t ipc.Type, id uint32, p []byte) error {
 }
 
 // serviceRef describes a service to the target the first time.
-func (m *moveOut) serviceRef(v *service) (int, error) {
-	if ref, ok := m.services[v]; ok {
+func (m *moveOut) serviceRef(key serviceKey) (int, error) {
+	if ref, ok := m.services[key]; ok {
 		return ref, nil
 	}
+	v := key.v
 	data, err := json.Marshal(v.Service)
 	if err != nil {
 		return 0, err
 	}
 	ref := len(m.services) + 1
-	m.services[v] = ref
+	m.services[key] = ref
 	return ref, m.conn.Send(ipc.MsgMoveService, 0, ipc.MoveService{
-		Ref: ref, Column: v.column, MaxConn: int(v.maxConn), Config: data,
+		Ref: ref, Column: v.column, MaxConn: int(v.maxConn), Config: data, OldSecrets: key.oldSecrets,
 	})
 }
 

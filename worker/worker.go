@@ -36,7 +36,9 @@ type Worker struct {
 	row      int
 	maxFDs   int
 
-	gen       uint64
+	gen uint64
+	// forcedGen is the last generation whose rules were applied to all sessions.
+	forcedGen uint64
 	services  map[string]*service
 	names     *names
 	logs      map[string]*logFile
