@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
@@ -340,5 +341,9 @@ func readAll(t testing.TB, r io.Reader) string {
 
 func TestMain(m *testing.M) {
 	moveTimeout = time.Second
+	// The first use of signals starts a goroutine that stays.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGUSR2)
+	signal.Stop(signals)
 	os.Exit(m.Run())
 }

@@ -78,6 +78,15 @@ func (w *Worker) awaitSuccessor() (*ipc.Conn, error) {
 	defer socket.Close()
 	stop := w.obeySignals()
 	defer stop()
+	waited := make(chan struct{})
+	defer close(waited)
+	go func() {
+		select {
+		case <-w.moves.over:
+			_ = socket.Close()
+		case <-waited:
+		}
+	}()
 	for {
 		conn, peer, err := socket.Accept()
 		if err != nil {

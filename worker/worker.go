@@ -197,6 +197,12 @@ func (w *Worker) receive() {
 		w.abortPrepared()
 		w.loop.Post(w.orphaned)
 		successor, err := w.awaitSuccessor()
+		if w.moves.isOver() {
+			if err == nil {
+				_ = successor.Close()
+			}
+			return
+		}
 		if err != nil {
 			slog.Error("no successor of the supervisor can take over", "error", err)
 			return
