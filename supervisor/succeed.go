@@ -385,6 +385,10 @@ func (p *process) readOrphan() {
 			break
 		}
 		m.CloseFDs()
+		if m.Type == ipc.MsgMoved {
+			p.onMoved(m)
+			continue
+		}
 		select {
 		case p.replies <- m:
 		default:
@@ -404,8 +408,8 @@ func (d *daemon) awaitOrphan(p *process) {
 	d.logf("worker pid %d of the supervisor before has ended", p.pid)
 }
 
-// drainOrphans has the workers of the earlier supervisor drain: this one's
-// accept.
+// drainOrphans has the workers of the earlier supervisor drain, and hand their
+// sessions over: this one's workers accept.
 func (d *daemon) drainOrphans(procs []*process) {
 	if len(procs) == 0 {
 		return
@@ -416,6 +420,11 @@ func (d *daemon) drainOrphans(procs []*process) {
 		if err := p.drain(context.Background(), d, limit, false); err != nil {
 			d.logf("worker pid %d does not drain: %v; killing it", p.pid, err)
 			p.kill()
+			return
+		}
+		// Places under maxconn move only within one shared memory.
+		if p.row != noRow {
+			d.drained.Go(func() { d.moveAway(p) })
 		}
 	})
 }

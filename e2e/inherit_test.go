@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// launchWith starts the daemon with inherited sockets, as a service manager
+// does: LISTEN_PID is its own process.
+func (d *daemon) launchWith(names string, files ...*os.File) {
+	d.t.Helper()
+	script := fmt.Sprintf("LISTEN_PID=$$ LISTEN_FDS=%d LISTEN_FDNAMES=%s exec %s -c %s", len(files), names, daemonBin, d.config)
+	cmd := exec.Command("/bin/sh", "-c", script)
+	cmd.ExtraFiles = files
+	d.run(cmd)
+}
+
+// listenFile is a listening TCP socket to be inherited.
+func listenFile(t *testing.T, port int, reusePort bool) *os.File {
+	t.Helper()
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		if !reusePort {
+			return nil
+		}
+		var err error
+		if ctlErr := c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+		}); ctlErr != nil {
+			return ctlErr
+		}
+		return err
+	}}
+	l, err := config.Listen(context.Background(), "tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// TestInheritedSockets starts the daemon with sockets that others have opened,
+// and connections that wait in them.
+func TestInheritedSockets(t *testing.T) {
+	t.Parallel()
+	echo := echoOrigin(t)
+	single, named, grouped, unwanted := port(t), port(t), port(t), port(t)
+	files := []*os.File{
+		listenFile(t, single, false), listenFile(t, named, false),
+		listenFile(t, grouped, true), listenFile(t, grouped, true), listenFile(t, unwanted, false),
+	}
+	udp, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	datagram, err := udp.(*net.UDPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagram.Close()
+
+	var early []net.Conn
+	for _, p := range []int{single, named, grouped, grouped, grouped} {
+		early = append(early, dial(t, p))
+	}
+	d := newDaemon(t, fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\n"+
+		"tcppm %d 127.0.0.1 %d\ntcppm -isystemd:name 1 127.0.0.1 %d\ntcppm %d 127.0.0.1 %d\n", single, echo, echo, grouped, echo))
+	d.launchWith("a:name:g:g:b:c", append(files, datagram)...)
+	d.await()
+	for _, c := range early {
+		mustPing(t, c)
+		c.Close()
+	}
+	for _, p := range []int{single, named, grouped} {
+		l := newLoad(p, 2)
+		eventually(t, patience, func() string {
+			if l.served.Load() < 100 {
+				return "the load is not served"
+			}
+			return ""
+		})
+		l.mustBeServed(t)
+	}
+	for _, want := range []string{
+		fmt.Sprintf(`warning: no service wants the inherited socket "b" (tcp 127.0.0.1:%d): it is closed`, unwanted),
+		fmt.Sprintf(`warning: the inherited descriptor "c" (udp %s) is for datagrams, which no service takes: it is closed`, udp.LocalAddr()),
+		fmt.Sprintf("systemd:name (127.0.0.1:%d)", named),
+	} {
+		if !strings.Contains(d.out.String(), want) {
+			t.Errorf("not printed: %s", want)
+		}
+	}
+	// The sockets are not the daemon's: they go on listening after it.
+	d.stop(syscall.SIGTERM)
+	for _, p := range []int{single, named, grouped} {
+		if !listens(p) {
+			t.Errorf("the socket at port %d is shut down", p)
+		}
+	}
+}
+
+// TestInheritedRefused starts the daemon with variables that are wrong, or
+// without the sockets a service needs.
+func TestInheritedRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ env, config, want string }{
+		{"LISTEN_PID=$$ LISTEN_FDS=x", "proxy -i127.0.0.1 -p%d\n", `3proxyd: inherited descriptors: LISTEN_FDS="x" is not a number of descriptors`},
+		{"LISTEN_PID=$$ LISTEN_FDS=1", "proxy -i127.0.0.1 -p%d\n", "3proxyd: inherited descriptors: LISTEN_FDS=1: descriptor 3"},
+		{"LISTEN_PID=$$ LISTEN_FDS=0 LISTEN_FDNAMES=a", "proxy -i127.0.0.1 -p%d\n", "3proxyd: inherited descriptors: LISTEN_FDNAMES has 1 names for the 0 descriptors"},
+		{"", "proxy -isystemd:web\nproxy -i127.0.0.1 -p%d\n", `3proxy.cfg:2:1: error: proxy: no socket of the name "web" was inherited`},
+	} {
+		d := newDaemon(t, fmt.Sprintf(c.config, port(t)))
+		out, err := exec.Command("/bin/sh", "-c", c.env+" exec "+daemonBin+" -c "+d.config).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: %v\n%s", c.env, err, out)
+		}
+	}
+}
