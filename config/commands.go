@@ -76,6 +76,8 @@ func init() {
 		"drain_timeout": {
 			run: once(runDrainTimeout), usage: "SECONDS", min: 1, max: 1,
 		},
+		"upgrade_trial": {run: once(runUpgradeTrial), usage: "SECONDS", min: 1, max: 1},
+		"upgrade_old":   {run: once(runUpgradeOld), usage: "NUMBER", min: 1, max: 1},
 	}
 	for _, name := range laterServices {
 		commandTable[name] = command{refusal: notYet, service: true}

@@ -63,6 +63,11 @@ type Config struct {
 	// Rebalance is how often, in seconds, sessions are moved between workers
 	// that have become uneven; 0 means never.
 	Rebalance int `json:"rebalance,omitempty"`
+	// UpgradeTrial is how long, in seconds, a new binary must stay up beside
+	// the old one before it takes over; UpgradeOld is how many daemons that
+	// have been replaced may still drain.
+	UpgradeTrial int `json:"upgrade_trial"`
+	UpgradeOld   int `json:"upgrade_old"`
 	// SetUID and SetGID are the identity of the workers; nil means unchanged.
 	SetUID *Identity `json:"setuid,omitempty"`
 	SetGID *Identity `json:"setgid,omitempty"`

@@ -75,7 +75,7 @@ type loader struct {
 func newLoader(name string, env environment) *loader {
 	return &loader{
 		env:      env,
-		cfg:      &Config{Source: name, DrainTimeout: defaultDrainTimeout},
+		cfg:      &Config{Source: name, DrainTimeout: defaultDrainTimeout, UpgradeTrial: defaultUpgradeTrial, UpgradeOld: defaultUpgradeOld},
 		st:       initialState(),
 		analysis: newAnalysis(),
 

@@ -13,6 +13,8 @@ const (
 	maxCPU          = 4095
 	maxDrainTimeout = 7 * 24 * 3600
 	maxRebalance    = 24 * 3600
+	maxUpgradeTrial = 600
+	maxUpgradeOld   = 16
 	maxID           = 1<<32 - 2
 	maxPath         = 4095
 )
@@ -202,4 +204,22 @@ func runRebalance(l *loader, c call) {
 		return
 	}
 	l.cfg.Rebalance = n
+}
+
+func runUpgradeTrial(l *loader, c call) {
+	n, ok := parseNumber(c.args[0].text, 0, maxUpgradeTrial)
+	if !ok {
+		l.expected("upgrade_trial", c.args[0], fmt.Sprintf("a number of seconds from 0 to %d", maxUpgradeTrial))
+		return
+	}
+	l.cfg.UpgradeTrial = n
+}
+
+func runUpgradeOld(l *loader, c call) {
+	n, ok := parseNumber(c.args[0].text, 1, maxUpgradeOld)
+	if !ok {
+		l.expected("upgrade_old", c.args[0], fmt.Sprintf("a number of daemons from 1 to %d", maxUpgradeOld))
+		return
+	}
+	l.cfg.UpgradeOld = n
 }

@@ -2,7 +2,11 @@ package config
 
 import "net/netip"
 
-const defaultDrainTimeout = 3600
+const (
+	defaultDrainTimeout = 3600
+	defaultUpgradeTrial = 10
+	defaultUpgradeOld   = 2
+)
 
 // state is what a service line captures.
 type state struct {

@@ -107,6 +107,12 @@ func (c *Client) Rebalance(ctx context.Context) (*RebalanceResult, error) {
 	return ask[RebalanceResult](ctx, c, http.MethodPost, PathRebalance, nil)
 }
 
+// Upgrade has another binary take over from the daemon. A refused configuration
+// is a *RequestError with its diagnostics.
+func (c *Client) Upgrade(ctx context.Context, r UpgradeRequest) (*UpgradeResult, error) {
+	return ask[UpgradeResult](ctx, c, http.MethodPost, PathUpgrade, r)
+}
+
 // Conns calls visit for each live session, in no particular order, until there
 // are no more or visit returns an error, which it returns.
 func (c *Client) Conns(ctx context.Context, visit func(Session) error) error {

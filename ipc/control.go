@@ -15,6 +15,10 @@ const (
 	PathReload    = "/v1/reload"    // POST ReloadRequest → ReloadResult or ReloadPlan (200, or 422 with the errors)
 	PathRebalance = "/v1/rebalance" // POST → RebalanceResult
 	PathDrain     = "/v1/drain"     // POST DrainRequest → DrainResult
+	// PathUpgrade takes an UpgradeRequest by POST and answers UpgradeResult
+	// (200), 422 with the errors of the configuration, or 500 with the reason
+	// why the old daemon goes on.
+	PathUpgrade = "/v1/upgrade"
 )
 
 // APIVersion is the version of the control API.
@@ -29,18 +33,24 @@ type APIError struct {
 
 // Status is the answer to PathStatus.
 type Status struct {
-	API        int             `json:"api"`
-	Version    string          `json:"version"`
-	PID        int             `json:"pid"`
-	Started    time.Time       `json:"started"`
-	UptimeSec  float64         `json:"uptime_seconds"`
-	State      string          `json:"state"` // running, draining
-	Generation uint64          `json:"generation"`
-	Config     string          `json:"config"`
-	LastReload *ReloadOutcome  `json:"last_reload,omitempty"`
-	Workers    []WorkerStatus  `json:"workers"`
-	Services   []ServiceStatus `json:"services"`
-	Limits     LimitStatus     `json:"limits"`
+	API        int            `json:"api"`
+	Version    string         `json:"version"`
+	PID        int            `json:"pid"`
+	Started    time.Time      `json:"started"`
+	UptimeSec  float64        `json:"uptime_seconds"`
+	State      string         `json:"state"` // running, draining
+	Generation uint64         `json:"generation"`
+	Config     string         `json:"config"`
+	LastReload *ReloadOutcome `json:"last_reload,omitempty"`
+	// Upgrade is the upgrade under way, LastUpgrade how the last one ended.
+	Upgrade     *UpgradeStatus  `json:"upgrade,omitempty"`
+	LastUpgrade *UpgradeOutcome `json:"last_upgrade,omitempty"`
+	// OldGenerations are the daemons this one and those before have replaced
+	// that still have sessions, the latest last.
+	OldGenerations []OldGeneration `json:"old_generations,omitempty"`
+	Workers        []WorkerStatus  `json:"workers"`
+	Services       []ServiceStatus `json:"services"`
+	Limits         LimitStatus     `json:"limits"`
 	// Warnings are those of the configuration in force and of the limits.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -50,6 +60,70 @@ type ReloadOutcome struct {
 	Time  time.Time `json:"time"`
 	OK    bool      `json:"ok"`
 	Error string    `json:"error,omitempty"`
+}
+
+// UpgradeStatus is an upgrade under way.
+type UpgradeStatus struct {
+	// State is starting or trial.
+	State   string  `json:"state"`
+	Binary  string  `json:"binary"`
+	Version string  `json:"version,omitempty"`
+	PID     int     `json:"pid,omitempty"`
+	AgeSec  float64 `json:"age_seconds"`
+}
+
+// UpgradeOutcome says how the last upgrade ended: in the new daemon that it has
+// taken over, and from which version, in the old one why not.
+type UpgradeOutcome struct {
+	Time    time.Time `json:"time"`
+	OK      bool      `json:"ok"`
+	Binary  string    `json:"binary,omitempty"`
+	Version string    `json:"version,omitempty"`
+	From    string    `json:"from,omitempty"`
+	Error   string    `json:"error,omitempty"`
+}
+
+// OldGeneration is a daemon that has been replaced and drains.
+type OldGeneration struct {
+	PID     int       `json:"pid"`
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	// Replaced is when its successor took over, AgeSec the time since, LeftSec
+	// what its sessions still have.
+	Replaced time.Time      `json:"replaced"`
+	AgeSec   float64        `json:"age_seconds"`
+	LeftSec  float64        `json:"left_seconds"`
+	Sessions int64          `json:"sessions"`
+	Workers  []WorkerStatus `json:"workers"`
+}
+
+// UpgradeRequest is the body of PathUpgrade. Without Binary it is the file the
+// daemon was started from, which a newer one has taken the place of.
+type UpgradeRequest struct {
+	// Binary is an absolute path. Only root and the daemon's user may name
+	// another file than the daemon's own.
+	Binary string `json:"binary,omitempty"`
+	// TrialSec is how long the new daemon must stay up beside the old one
+	// before it takes over; nil means upgrade_trial.
+	TrialSec *float64 `json:"trial_seconds,omitempty"`
+	// TimeoutSec is how long it may take until it is ready; nil means 30
+	// seconds.
+	TimeoutSec *float64 `json:"timeout_seconds,omitempty"`
+}
+
+// UpgradeResult is the answer to PathUpgrade when the new daemon has taken
+// over.
+type UpgradeResult struct {
+	PID        int                 `json:"pid"`
+	Version    string              `json:"version"`
+	Generation uint64              `json:"generation"`
+	Warnings   []config.Diagnostic `json:"warnings,omitempty"`
+	Added      []string            `json:"added,omitempty"`
+	Removed    []string            `json:"removed,omitempty"`
+	Kept       []string            `json:"kept,omitempty"`
+	// Left is the number of sessions the old daemon finishes.
+	Left    int     `json:"left"`
+	Seconds float64 `json:"seconds"`
 }
 
 // WorkerStatus is one worker slot.

@@ -52,8 +52,8 @@ const (
 	// the shared memory.
 	MsgHandoffManifest
 	// MsgHandoffFiles brings the next descriptors of the manifest: one for
-	// each of Sockets, a pidfd for each of Workers, and for each of Old one of
-	// the supervisor and one of each worker.
+	// each of Sockets, a pidfd of the predecessor, one of each of Workers, and
+	// for each of Old one of the supervisor and one of each worker.
 	MsgHandoffFiles
 	MsgHandoffAck
 	MsgHandoffReady
@@ -112,8 +112,10 @@ type Manifest struct {
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
 	// Generation is the number of its configuration.
-	Generation uint64          `json:"generation"`
-	Sockets    []HandoffSocket `json:"sockets"`
+	Generation uint64 `json:"generation"`
+	// Services are the IDs of its services.
+	Services []string        `json:"services"`
+	Sockets  []HandoffSocket `json:"sockets"`
 	// Columns and Past are the places of the counters: of each service by its
 	// ID, and the totals of services that are gone, by row.
 	Columns     map[string]int   `json:"columns"`
@@ -152,8 +154,14 @@ type HandoffSocket struct {
 	// address and port, a path, or @ and an abstract name.
 	Network   string `json:"network"`
 	Address   string `json:"address"`
+	Listening bool   `json:"listening,omitempty"`
 	V6Only    bool   `json:"v6only,omitempty"`
 	ReusePort bool   `json:"reuse_port,omitempty"`
+	// Unit is the name of a socket of a socket unit, which goes on listening
+	// whatever the daemon does; "" is the daemon's own.
+	Unit string `json:"unit,omitempty"`
+	// Stored says that the service manager keeps the socket.
+	Stored bool `json:"stored,omitempty"`
 	// File says that the predecessor made the socket's file, which the
 	// successor is to remove some day.
 	File bool `json:"file,omitempty"`
@@ -202,6 +210,9 @@ type HandoffFiles struct {
 // HandoffReady is the body of MsgHandoffReady.
 type HandoffReady struct {
 	Generation uint64 `json:"generation"`
+	// ColumnsUsed is the number of columns of the shared memory that are in
+	// use now.
+	ColumnsUsed int `json:"columns_used"`
 	// Unused are the keys of listeners that the successor's configuration
 	// does not have.
 	Unused   []string            `json:"unused,omitempty"`

@@ -33,6 +33,7 @@ var endpoints = map[string]endpoint{
 	ipc.PathReload:    {http.MethodPost, (*controlAPI).reload},
 	ipc.PathDrain:     {http.MethodPost, (*controlAPI).drain},
 	ipc.PathRebalance: {http.MethodPost, (*controlAPI).rebalance},
+	ipc.PathUpgrade:   {http.MethodPost, (*controlAPI).upgrade},
 }
 
 // ServeHTTP answers one request.
@@ -81,12 +82,13 @@ func (a *controlAPI) reload(w http.ResponseWriter, r *http.Request) {
 		result, err = a.daemon.reload(request.Force)
 	}
 	var refused *Refused
+	var state notNow
 	switch {
 	case err == nil:
 		answer(w, http.StatusOK, result)
 	case errors.As(err, &refused):
 		answer(w, http.StatusUnprocessableEntity, ipc.APIError{Error: refused.Reason, Diagnostics: refused.Diagnostics})
-	case errors.Is(err, errDraining):
+	case errors.As(err, &state):
 		fail(w, http.StatusConflict, err)
 	default:
 		fail(w, http.StatusInternalServerError, err)

@@ -2,6 +2,8 @@ package supervisor
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -21,6 +23,8 @@ type columns struct {
 	// past keeps, for each row, the totals of services whose column has been
 	// given away.
 	past map[int]*totals
+	// frozen keeps columns from being given away.
+	frozen bool
 }
 
 func newColumns(shm *ipc.Shm) *columns {
@@ -75,7 +79,7 @@ func (c *columns) free(keep func(id string) bool) (int, error) {
 		return int(used), nil
 	}
 	for id, col := range c.byID {
-		if keep(id) || c.shm.OpenSum(col, c.shm.Rows()) > 0 {
+		if c.frozen || keep(id) || c.shm.OpenSum(col, c.shm.Rows()) > 0 {
 			continue
 		}
 		delete(c.byID, id)
@@ -95,6 +99,69 @@ func (c *columns) retire(col int) {
 		c.past[row].add(cell)
 		for k := range ipc.NumCounters {
 			cell[k].Store(0)
+		}
+	}
+}
+
+// export returns the state for a successor: the column of each service, the
+// number of columns ever given, and the totals of services that are gone, by
+// row.
+func (c *columns) export() (byID map[string]int, used int, past map[int][]uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	past = map[int][]uint64{}
+	for row, t := range c.past {
+		past[row] = slices.Clone(t[:])
+	}
+	return maps.Clone(c.byID), int(c.used.Load()), past
+}
+
+// succeed takes over the state of a predecessor. While it is still there no
+// column may be given to another service.
+func (c *columns) succeed(byID map[string]int, used int, past map[int][]uint64) error {
+	if used < 0 || used > ipc.MaxColumns {
+		return fmt.Errorf("%d columns of counters", used)
+	}
+	for id, col := range byID {
+		if col < 0 || col >= used {
+			return fmt.Errorf("column %d of %d for %s", col, used, id)
+		}
+	}
+	for row, values := range past {
+		if row < 0 || row >= ipc.MaxRows {
+			return fmt.Errorf("row %d of counters", row)
+		}
+		t := new(totals)
+		copy(t[:], values)
+		c.past[row] = t
+	}
+	c.used.Store(int32(used))
+	if byID != nil {
+		c.byID = byID
+	}
+	c.frozen = true
+	return nil
+}
+
+// thaw says that the predecessor is gone.
+func (c *columns) thaw() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.frozen = false
+}
+
+// forget zeroes, in the first rows rows, the columns up to used that a successor
+// which has failed had given to its services.
+func (c *columns) forget(rows, used int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for row := range rows {
+		for col := int(c.used.Load()); col < used; col++ {
+			cell := c.shm.Cell(row, col)
+			for k := range ipc.NumCounters {
+				cell[k].Store(0)
+			}
+			c.shm.SetColumnOwner(col, "")
 		}
 	}
 }

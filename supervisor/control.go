@@ -281,6 +281,14 @@ func peerOf(c net.Conn) ipc.Peer {
 	return ipc.Peer{UID: -1, GID: -1}
 }
 
+// stopAccepting leaves new clients to another daemon, which has the socket as
+// well; those that are here are answered.
+func (s *controlServer) stopAccepting() {
+	_ = s.listener.Close()
+	_ = unix.Close(s.fd)
+	s.fd = -1
+}
+
 // close stops answering and removes the socket's file.
 func (s *controlServer) close() {
 	if !s.borrowed {
@@ -292,5 +300,7 @@ func (s *controlServer) close() {
 		_ = s.server.Close()
 	}
 	_ = s.listener.Close()
-	_ = unix.Close(s.fd)
+	if s.fd >= 0 {
+		_ = unix.Close(s.fd)
+	}
 }

@@ -46,11 +46,15 @@ func (d *daemon) markDraining(limit drainLimit) (first bool, timeout time.Durati
 	d.draining = true
 	d.drainEnd = limit.until(d.drainEnd)
 	timeout = max(0, time.Until(d.drainEnd))
+	end := d.drainEnd
 	d.mu.Unlock()
 	if first {
 		d.tell(systemd.Stopping, systemd.Status(d.statusLine()))
 	}
 	d.stopRunning()
+	if !d.isReplaced() {
+		d.endOld(end)
+	}
 	return first, timeout
 }
 
@@ -60,13 +64,15 @@ func (d *daemon) drainAll(first bool, limit drainLimit) []int {
 		defer d.change.Unlock()
 	}
 	procs := d.allProcesses()
+	// The successor of an upgrade goes on with the sockets.
+	final := !d.isReplaced()
 	each(procs, func(_ int, p *process) {
-		if err := p.drain(context.Background(), d, limit, true); err != nil {
+		if err := p.drain(context.Background(), d, limit, final); err != nil {
 			d.logf("worker %d (pid %d) does not drain: %v; killing it", p.slot.index, p.pid, err)
 			p.kill()
 		}
 	})
-	if first {
+	if first && final {
 		d.closeInForce()
 		d.emptyStore()
 	}
@@ -98,6 +104,9 @@ func (d *daemon) drainWorker(ctx context.Context, index int, limit drainLimit) e
 	}
 	if d.isDraining() {
 		return errDraining
+	}
+	if err := d.isUpgrading(); err != nil {
+		return err
 	}
 	order := drainOrder{limit: limit, done: make(chan error, 1)}
 	select {

@@ -36,8 +36,9 @@ type listener struct {
 	// on listening when this process does not.
 	kept  bool
 	units []systemd.Socket
-	// borrowed says that the sockets are an earlier supervisor's, whose
-	// workers serve them until this one has started.
+	// borrowed says that another supervisor has the sockets as well, whose
+	// workers serve them: one before until this one has started, one after in
+	// an upgrade. Closing them here must not end listening.
 	borrowed bool
 	// file is the Unix socket's file, to be removed with the listener.
 	file socketFile

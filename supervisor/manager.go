@@ -13,6 +13,9 @@ const statusEvery = 5 * time.Second
 // tell sends the service manager what happens. A manager that cannot be told
 // is reported once.
 func (d *daemon) tell(state ...string) {
+	if !d.main.Load() {
+		return
+	}
 	if err := systemd.Notify(state...); err != nil && d.untold.CompareAndSwap(false, true) {
 		d.logf("warning: the service manager cannot be notified: %v", err)
 	}

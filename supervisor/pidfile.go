@@ -21,6 +21,9 @@ func (d *daemon) checkPIDFile() error {
 	if pid <= 0 || pid == os.Getpid() || !processExists(pid) {
 		return nil
 	}
+	if d.succession != nil && pid == d.succession.manifest.PID {
+		return nil
+	}
 	if sameProgram(pid) {
 		return fmt.Errorf("pidfile %s: another daemon runs, process %d: stop it, or name another file with `pidfile PATH`", path, pid)
 	}

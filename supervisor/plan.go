@@ -13,6 +13,9 @@ import (
 // plan says what a reload would do now, as far as can be told without opening
 // or changing anything that stays.
 func (d *daemon) plan() (*ipc.ReloadPlan, error) {
+	if err := d.isUpgrading(); err != nil {
+		return nil, err
+	}
 	d.change.Lock()
 	defer d.change.Unlock()
 	if d.isDraining() {

@@ -66,6 +66,9 @@ type process struct {
 	held map[string]*listener
 	gen  uint64
 
+	// accepting is what the worker has been told last; guarded by talk.
+	accepting ipc.Accept
+
 	// state is guarded by daemon.mu.
 	state workerState
 
@@ -166,14 +169,17 @@ func exitText(state *os.ProcessState, err error) string {
 	if err != nil {
 		return err.Error()
 	}
-	status, ok := state.Sys().(syscall.WaitStatus)
-	switch {
-	case ok && status.Signaled():
-		return fmt.Sprintf("killed by signal %d (%s)", status.Signal(), status.Signal())
-	case ok:
-		return fmt.Sprintf("exit status %d", status.ExitStatus())
+	if status, ok := state.Sys().(syscall.WaitStatus); ok {
+		return waitText(status)
 	}
 	return state.String()
+}
+
+func waitText(status syscall.WaitStatus) string {
+	if status.Signaled() {
+		return fmt.Sprintf("killed by signal %d (%s)", status.Signal(), status.Signal())
+	}
+	return fmt.Sprintf("exit status %d", status.ExitStatus())
 }
 
 // read passes the worker's messages on until its end of the socket is closed.
@@ -297,11 +303,13 @@ func (p *process) greet(ctx context.Context, d *daemon, l Limits) error {
 		return fmt.Errorf("it speaks version %d of the protocol instead of %d", hello.Version, ipc.Version)
 	}
 	p.loopThread.Store(int64(hello.Thread))
+	p.accepting = d.acceptingNow()
 	return p.send(ipc.MsgWelcome, 0, ipc.Welcome{
 		Version: ipc.Version,
 		Slot:    p.slot.index, Row: p.row, Workers: d.workers(), CPU: d.cpuOf(p.slot),
 		MaxFDs: p.maxFDs, MaxPipes: l.MaxPipes, PipeSize: l.PipeSize,
 		Family: ipc.Family(d.control.path), Stored: systemd.Managed(),
+		Accept: p.accepting,
 	}, d.shm.FD())
 }
 
@@ -367,15 +375,16 @@ func (p *process) limitDrain(limit drainLimit) time.Duration {
 }
 
 // drain makes the worker stop accepting, and end within the limit; it is killed
-// if it does not. final tells that its sockets have no next owner.
-func (p *process) drain(ctx context.Context, d *daemon, limit drainLimit, final bool) error {
+// if it does not. final tells that its sockets have no next owner, unowned lists
+// services for which that is so when it is not for all.
+func (p *process) drain(ctx context.Context, d *daemon, limit drainLimit, final bool, unowned ...string) error {
 	timeout := p.limitDrain(limit)
 	if !p.hung.Load() {
 		p.killAfter(timeout + d.timing.killGrace)
 	}
 	p.talk.Lock()
 	defer p.talk.Unlock()
-	err := p.send(ipc.MsgDrain, 0, ipc.Drain{TimeoutMS: timeout.Milliseconds(), Final: final})
+	err := p.send(ipc.MsgDrain, 0, ipc.Drain{TimeoutMS: timeout.Milliseconds(), Final: final, Unowned: unowned})
 	if err == nil {
 		_, err = p.answer(ctx, d.timing.exchange, ipc.MsgDraining, nil)
 	}

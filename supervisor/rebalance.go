@@ -51,6 +51,9 @@ func (d *daemon) rebalance(ctx context.Context, slack float64, least int) (*ipc.
 	if d.isDraining() {
 		return nil, errDraining
 	}
+	if err := d.isUpgrading(); err != nil {
+		return nil, err
+	}
 	procs := slices.DeleteFunc(d.runningProcesses(), func(p *process) bool { return p.stalled(d) })
 	if len(procs) < 2 {
 		return nil, errOneWorker

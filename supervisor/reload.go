@@ -19,6 +19,10 @@ import (
 // none: then the error says why, a *Refused with the positions when the
 // configuration is to blame.
 func (d *daemon) reload(force bool) (*ipc.ReloadResult, error) {
+	if err := d.isUpgrading(); err != nil {
+		d.logf("reload refused: %v", err)
+		return nil, err
+	}
 	d.change.Lock()
 	defer d.change.Unlock()
 	if !d.isDraining() {

@@ -63,7 +63,14 @@ type drainOrder struct {
 	done  chan error
 }
 
-var errDraining = errors.New("the daemon is draining")
+// notNow is the error of a request that the daemon's present state does not
+// allow.
+type notNow string
+
+// Error returns the text.
+func (e notNow) Error() string { return string(e) }
+
+const errDraining = notNow("the daemon is draining")
 
 // launch starts a process for the slot and brings it to the generation in
 // force; on success it is the slot's current process and running.
@@ -83,6 +90,9 @@ func (d *daemon) launch(ctx context.Context, s *slot) (*process, error) {
 		d.leave(p)
 		return nil, fmt.Errorf("pid %d: %w", p.pid, err)
 	}
+	// What holds for all may have changed since its greeting.
+	d.settleAccepting(p)
+	d.reportProcess(p)
 	return p, nil
 }
 
@@ -148,6 +158,9 @@ func (d *daemon) takeRow(s *slot) (int, error) {
 			return row, nil
 		}
 	}
+	if d.lent != nil {
+		return 0, errUpgrading
+	}
 	row := d.shm.Rows()
 	if row == ipc.MaxRows {
 		return 0, fmt.Errorf("%d workers are running or draining, no more can be counted", ipc.MaxRows)
@@ -166,8 +179,10 @@ func (d *daemon) giveRow(s *slot, row int) {
 
 // leave forgets a process that has ended and takes back what it held.
 func (d *daemon) leave(p *process) {
+	d.rowsOwner.RLock()
+	defer d.rowsOwner.RUnlock()
 	s := p.slot
-	if p.row != noRow {
+	if p.row != noRow && !d.isReplaced() {
 		d.shm.TakeBack(p.row, d.columnsUsed())
 		d.shm.SetRowOwner(p.row, s.index, 0)
 	}
@@ -273,6 +288,7 @@ func (s *slot) died(d *daemon, p *process) {
 	delay := s.backOff(d)
 	d.mu.Unlock()
 	d.logf("worker %d (pid %d) ended: %s; starting another %s", s.index, p.pid, p.exitText, inTime(delay))
+	d.trialFailed(fmt.Errorf("its worker %d (pid %d) ended: %s", s.index, p.pid, p.exitText))
 	d.kickAdoption()
 }
 

@@ -179,6 +179,9 @@ func (d *daemon) fillListeners(next *snapshot) []config.Diagnostic {
 // newListener makes the listener of a service of inherited sockets, or opens
 // them.
 func (d *daemon) newListener(s *config.Service, next *snapshot, ours bool) (*listener, *config.Diagnostic) {
+	if l := d.handedListener(s); l != nil {
+		return l, nil
+	}
 	l, err := d.inherited.listener(s, next.cfg.Services, len(next.cpus))
 	if err == nil && l != nil {
 		if text := familyWarning(l); text != "" {

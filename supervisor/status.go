@@ -20,12 +20,18 @@ func (d *daemon) status() *ipc.Status {
 		Limits: current.limits.Status, Warnings: d.warnings(current),
 	}
 	s.Services = d.serviceStatus(current)
+	for _, o := range d.oldGenerations() {
+		s.OldGenerations = append(s.OldGenerations, o.status(d, now))
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.draining {
 		s.State = "draining"
 	}
-	s.LastReload = d.lastReload
+	s.LastReload, s.LastUpgrade = d.lastReload, d.lastUpgrade
+	if u := d.upgrading; u != nil {
+		s.Upgrade = u.status(now)
+	}
 	for _, slot := range d.slots {
 		if slot.retired && len(slot.leaving) == 0 {
 			continue

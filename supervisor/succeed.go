@@ -51,6 +51,9 @@ const countersStoreName = config.StoredPrefix + "counters"
 // inherit takes over what this process was started with and what an earlier
 // supervisor has left.
 func (d *daemon) inherit() (err error) {
+	if s := d.options.Successor; s != nil {
+		return d.succeedTo(s)
+	}
 	if d.inherited.sockets, err = systemd.Inherited(); err != nil {
 		return fmt.Errorf("inherited descriptors: %w", err)
 	}

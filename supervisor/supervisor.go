@@ -36,10 +36,14 @@ type Options struct {
 	// Stdout and Stderr are those of the workers as well; nil means the own
 	// ones. The start message goes to Stdout, every other to Stderr.
 	Stdout, Stderr *os.File
-	// Signals are acted upon: SIGHUP and SIGUSR1 reload, SIGTERM and SIGINT
+	// Signals are acted upon: SIGHUP and SIGUSR1 reload, SIGUSR2 upgrades to
+	// the binary at the own path, SIGTERM and SIGINT
 	// drain, and end at once when they come again; SIGQUIT ends at once. Nil means those the
 	// process receives.
 	Signals <-chan os.Signal
+	// Successor is what was received from a daemon that is to be replaced; nil
+	// for an ordinary start.
+	Successor *Successor
 
 	timing  *timing
 	machine *machine
@@ -112,6 +116,22 @@ type daemon struct {
 	stopSignal time.Time
 	inherited  inheritance
 	legacy     legacy
+	// succession is nil but in a daemon that has taken over from a running one,
+	// or is about to.
+	succession *succession
+	// binary is the path this daemon was started from, parent the process
+	// that started it.
+	binary string
+	parent int
+	// main says that this is the daemon of the service: not one that is still
+	// on trial, or has been replaced.
+	main atomic.Bool
+	// takenOver is closed when the daemon has been replaced. rowsOwner is held
+	// for reading to change the shared memory as its owner, which ends then.
+	takenOver chan struct{}
+	rowsOwner sync.RWMutex
+	// oldDone counts what watches old generations.
+	oldDone sync.WaitGroup
 	// untold says that the service manager could not be notified; alive is
 	// received from by serve.
 	untold atomic.Bool
@@ -130,6 +150,15 @@ type daemon struct {
 	// drainEnd is when a drain of the daemon ends the last session.
 	drainEnd   time.Time
 	lastReload *ipc.ReloadOutcome
+	// accepting holds for all workers.
+	accepting ipc.Accept
+	// upgrading is the upgrade under way, lent what its successor may use.
+	upgrading   *upgrade
+	lent        *lentRows
+	lastUpgrade *ipc.UpgradeOutcome
+	replaced    bool
+	// old are the old generations that are not gone.
+	old []*oldGeneration
 
 	*messages
 }
@@ -144,16 +173,17 @@ func Run(ctx context.Context, o Options) error {
 	}
 	d.messages = startMessages(d.options.Stderr)
 	defer d.messages.stop()
-	if err := d.checkPIDFile(); err != nil {
+	if err := d.inherit(); err != nil {
 		return err
 	}
-	if err := d.inherit(); err != nil {
+	if err := d.checkPIDFile(); err != nil {
+		d.abandonOrphans()
 		return err
 	}
 	signals := d.options.Signals
 	if signals == nil {
 		received := make(chan os.Signal, 4)
-		signal.Notify(received, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
+		signal.Notify(received, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
 		defer signal.Stop(received)
 		signals = received
 	}
@@ -163,8 +193,12 @@ func Run(ctx context.Context, o Options) error {
 		_ = d.shm.Close()
 		return err
 	}
+	if d.succession == nil {
+		d.tell(systemd.Ready, systemd.Status(d.statusLine()))
+	} else if err := d.prove(ctx, signals); err != nil {
+		return err
+	}
 	d.announce()
-	d.tell(systemd.Ready, systemd.Status(d.statusLine()))
 	if d.serve(ctx, signals) {
 		d.cleanUp()
 	}
@@ -185,7 +219,9 @@ func newDaemon(o Options) (*daemon, error) {
 		options: o, timing: defaultTiming, machine: systemMachine(),
 		startConfig: o.Config, started: time.Now(),
 		adoptKick: make(chan struct{}, 1), rebalanceKick: make(chan struct{}, 1), alive: make(chan struct{}), handedOver: make(chan struct{}),
+		takenOver: make(chan struct{}), binary: defaultBinary(), parent: os.Getppid(),
 	}
+	d.main.Store(o.Successor == nil)
 	if o.timing != nil {
 		d.timing = *o.timing
 	}
@@ -247,6 +283,7 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	d.markBorrowed()
 	defer func() {
 		if err != nil {
 			d.control.close()
@@ -256,16 +293,21 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err = writePIDFile(d.startConfig.PIDFile); err != nil {
+	if err = d.claimPIDFile(); err != nil {
 		d.killAll(procs)
 		return err
 	}
 	for i, s := range d.slots {
-		d.slotsDone.Add(1)
-		go s.run(d, procs[i])
+		if procs[i] != nil {
+			d.slotsDone.Add(1)
+			go s.run(d, procs[i])
+		}
 	}
 	go d.adoptLoop()
 	go d.rebalanceLoop()
+	if d.succession != nil {
+		return nil // the rest follows when it has taken over
+	}
 	d.own()
 	orphans := d.watchOrphans()
 	d.drained.Go(func() { d.drainOrphans(orphans) })
@@ -279,7 +321,9 @@ func (d *daemon) startWorkers(ctx context.Context) ([]*process, error) {
 	errs := make([]error, len(d.slots))
 	var wg sync.WaitGroup
 	for i, s := range d.slots {
-		wg.Go(func() { procs[i], errs[i] = d.launch(ctx, s) })
+		if !s.retired {
+			wg.Go(func() { procs[i], errs[i] = d.launch(ctx, s) })
+		}
 	}
 	wg.Wait()
 	for i, err := range errs {
@@ -306,6 +350,7 @@ func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) bool {
 	go func() {
 		<-d.running.Done()
 		d.slotsDone.Wait()
+		d.oldDone.Wait()
 		close(finished)
 	}()
 	d.drained.Go(func() { d.watch(finished) })
@@ -332,6 +377,8 @@ func (d *daemon) onSignal(s os.Signal) {
 	switch s {
 	case syscall.SIGHUP, syscall.SIGUSR1:
 		d.drained.Go(func() { _, _ = d.reload(false) })
+	case syscall.SIGUSR2:
+		d.drained.Go(func() { _, _ = d.upgradeTo(d.defaultUpgrade()) })
 	case syscall.SIGTERM, syscall.SIGINT:
 		d.onStopSignal(s)
 	case syscall.SIGQUIT:
@@ -356,6 +403,7 @@ func (d *daemon) onStopSignal(s os.Signal) {
 	if s == syscall.SIGINT {
 		how = "press Ctrl-C again to stop now"
 	}
+	d.cancelUpgrade()
 	d.drained.Go(func() { d.stopBySignal(how) })
 }
 

@@ -23,6 +23,9 @@ type commandLine struct {
 	timeout *float64
 	// dryRun and force belong to reload, follow to drain.
 	dryRun, force, follow bool
+	// binary and trial belong to upgrade.
+	binary string
+	trial  *float64
 	// wait is how long the daemon may be silent; 0 means the command's own.
 	wait time.Duration
 }
@@ -48,10 +51,20 @@ func parseArgs(args []string) (commandLine, error) {
 	if commands[line.command] == nil && line.command != "help" {
 		return line, fmt.Errorf("unknown command %q", line.command)
 	}
-	if line.command != "drain" && (line.worker != nil || line.timeout != nil) {
-		return line, errors.New("--worker and --timeout belong to drain")
+	return line, line.checkOptions()
+}
+
+// checkOptions refuses options of other commands.
+func (l *commandLine) checkOptions() error {
+	switch {
+	case l.worker != nil && l.command != "drain":
+		return errors.New("--worker belongs to drain")
+	case l.timeout != nil && l.command != "drain" && l.command != "upgrade":
+		return errors.New("--timeout belongs to drain and upgrade")
+	case (l.binary != "" || l.trial != nil) && l.command != "upgrade":
+		return errors.New("--binary and --trial belong to upgrade")
 	}
-	return line, line.checkSwitches()
+	return l.checkSwitches()
 }
 
 func (l *commandLine) checkSwitches() error {
@@ -84,12 +97,9 @@ func (l *commandLine) parseOptions(args []string) ([]string, error) {
 		}
 		return nil
 	})
-	flags.Func("timeout", "", func(s string) error {
-		d, err := parseSeconds(s)
-		seconds := d.Seconds()
-		l.timeout = &seconds
-		return err
-	})
+	flags.Func("timeout", "", func(s string) error { return setSeconds(&l.timeout, s) })
+	flags.Func("trial", "", func(s string) error { return setSeconds(&l.trial, s) })
+	flags.Func("binary", "", l.setBinary)
 	flags.Func("wait", "", func(s string) (err error) {
 		if l.wait, err = parseSeconds(s); err == nil && l.wait == 0 {
 			err = errors.New("it must be longer than 0")
@@ -102,6 +112,22 @@ func (l *commandLine) parseOptions(args []string) ([]string, error) {
 		return nil, nil
 	}
 	return flags.Args(), err
+}
+
+func setSeconds(to **float64, s string) error {
+	d, err := parseSeconds(s)
+	seconds := d.Seconds()
+	*to = &seconds
+	return err
+}
+
+// setBinary makes the path absolute: the daemon has another working directory.
+func (l *commandLine) setBinary(path string) (err error) {
+	if path == "" {
+		return errors.New("the path is empty")
+	}
+	l.binary, err = filepath.Abs(path)
+	return err
 }
 
 // parseSeconds reads a number of seconds, or a time with units such as 1h30m.

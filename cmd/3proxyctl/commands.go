@@ -37,6 +37,7 @@ func (s *session) status(ctx context.Context) error {
 	fmt.Fprintf(s.out, "configuration %s, generation %d%s\n", st.Config, st.Generation, lastReload(st.LastReload))
 	fmt.Fprintf(s.out, "descriptors %d needed, %d granted; local ports %d; somaxconn %d; tasks %s\n",
 		st.Limits.FDsNeeded, st.Limits.FDsGranted, st.Limits.LocalPorts, st.Limits.Somaxconn, orUnlimited(st.Limits.PidsMax))
+	s.upgradeStatus(st)
 	s.workersTable(st.Workers)
 	s.servicesTable(st.Services)
 	for _, w := range st.Warnings {

@@ -8,10 +8,12 @@
 //	reload [--dry-run] [--force]    read the configuration again
 //	rebalance                       move sessions from busy workers to others
 //	drain [--worker N] [--timeout S]  stop accepting and end
+//	upgrade [--binary PATH] [--trial S] [--timeout S]
+//	                                a new binary takes over
 //
 // S is a number of seconds, or a time such as 5m or 1h. --wait is how long the
-// daemon may be silent: unless given, 15 seconds, and 60 for reload and drain,
-// which may have to wait for workers.
+// daemon may be silent: unless given, 15 seconds, 60 for reload and drain, which
+// may have to wait for workers, and 25 minutes for upgrade.
 //
 // It exits with 0 on success, 1 on a failure, 2 when the command line is wrong
 // and 3 when no daemon answers or the user may not connect to it. With -o json
@@ -52,6 +54,11 @@ const usage = `usage: 3proxyctl [-s SOCKET] [-o text|json] [--wait S] COMMAND
   drain [--worker N] [--timeout S]  stop accepting, finish what runs, and end;
                                     a single worker is replaced
   rebalance                         move sessions from busy workers to others
+  upgrade [--binary PATH] [--trial S] [--timeout S]
+                                    have the binary at PATH, or the one now in
+                                    the daemon's own place, take over; it must
+                                    be ready within --timeout (30) and stay up
+                                    for --trial (upgrade_trial)
   help                              print this
 
 S is a number of seconds, or a time such as 5m or 1h.
@@ -77,6 +84,7 @@ var commands = map[string]func(*session, context.Context) error{
 	"reload":    (*session).reload,
 	"drain":     (*session).drain,
 	"rebalance": (*session).rebalance,
+	"upgrade":   (*session).upgrade,
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -121,6 +129,8 @@ func (o *output) Write(b []byte) (int, error) {
 const (
 	waitAnswer = 15 * time.Second
 	waitChange = 60 * time.Second
+	// waitUpgrade is longer than a start and a trial can take.
+	waitUpgrade = 25 * time.Minute
 )
 
 func (l *commandLine) waitTime() time.Duration {
@@ -129,6 +139,8 @@ func (l *commandLine) waitTime() time.Duration {
 		return l.wait
 	case l.command == "reload" || l.command == "drain" || l.command == "rebalance":
 		return waitChange
+	case l.command == "upgrade":
+		return waitUpgrade
 	}
 	return waitAnswer
 }

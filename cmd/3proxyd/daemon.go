@@ -14,10 +14,16 @@ import (
 
 // daemon runs the supervisor until it has drained.
 func daemon(line commandLine, stderr io.Writer) int {
+	successor, err := supervisor.Succeed(version())
+	if err != nil {
+		fmt.Fprintf(stderr, "3proxyd: %v\n", err)
+		return exitFailure
+	}
 	load := examined(loader(line.config))
 	cfg, diags := load()
 	if cfg == nil {
 		printDiagnostics(stderr, diags)
+		successor.Fail(&supervisor.Refused{Reason: "it has errors", Diagnostics: diags})
 		return exitFailure
 	}
 	// The supervisor has little to do: a few threads and a small heap do.
@@ -25,12 +31,13 @@ func daemon(line commandLine, stderr io.Writer) int {
 	debug.SetGCPercent(50)
 	// A reader of the daemon's messages that goes away must not end it.
 	signal.Ignore(syscall.SIGPIPE)
-	err := supervisor.Run(context.Background(), supervisor.Options{
-		Config: cfg, Warnings: diags, Load: load, Version: version(),
+	err = supervisor.Run(context.Background(), supervisor.Options{
+		Config: cfg, Warnings: diags, Load: load, Version: version(), Successor: successor,
 	})
 	if err == nil {
 		return exitOK
 	}
+	successor.Fail(err)
 	refused, ok := supervisor.IsRefused(err)
 	if !ok || len(refused.Diagnostics) == 0 {
 		fmt.Fprintf(stderr, "3proxyd: %v\n", err)

@@ -27,8 +27,11 @@ const (
 )
 
 func main() {
-	if os.Getenv(supervisor.RoleEnv) == supervisor.RoleWorker {
+	switch os.Getenv(supervisor.RoleEnv) {
+	case supervisor.RoleWorker:
 		os.Exit(runWorker())
+	case supervisor.RoleLauncher:
+		os.Exit(runLauncher())
 	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -42,6 +45,13 @@ func runWorker() int {
 	return worker.Run(ipc.WorkerFD)
 }
 
+// runLauncher is the process between a daemon and the one that is to replace
+// it.
+func runLauncher() int {
+	_ = os.WriteFile("/proc/self/comm", []byte("3proxyd"), 0)
+	return supervisor.RunLauncher()
+}
+
 const usage = `usage:
   3proxyd [-c FILE]                 run the daemon
   3proxyd check [-c FILE] [--dump]  check a configuration, start nothing;
@@ -51,7 +61,8 @@ const usage = `usage:
 
 Without -c the configuration is ` + defaultConfig + ` if it exists, else
 a built-in one: an HTTP and a SOCKS proxy for this host only.
-The running daemon is controlled by 3proxyctl. SIGHUP reloads; SIGTERM and
+The running daemon is controlled by 3proxyctl. SIGHUP reloads; SIGUSR2 has the
+binary that is now in the place of the running one take over; SIGTERM and
 SIGINT drain, and end at once when they come again.
 `
 

@@ -1,0 +1,162 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"3proxyd/ipc"
+)
+
+// buildVersion builds the daemon with another version.
+func buildVersion(t *testing.T, version string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "3proxyd")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-X main.release="+version, "-o", path, "3proxyd/cmd/3proxyd")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return path
+}
+
+// TestUpgrade replaces the daemon by another build: sockets, counters, limits
+// and sessions stay.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	newer := buildVersion(t, "9.8.7")
+	p := newMixedPorts(t)
+	d := startUpgradable(t, mixedConfig(p, "workers 2\nupgrade_trial 1\n"))
+	c := connectVia(t, p.proxy, p.echo)
+	mustPing(t, c)
+	for range 20 {
+		if err := pingOnce(p.tcppm); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sockets, before, was := listeners(p.tcppm), d.stats(), d.status()
+	r := ask[ipc.UpgradeResult](d, "upgrade", "--binary", newer)
+	if r.Version != "9.8.7" || r.PID != d.supervisor() || r.Generation != was.Generation+1 || len(r.Kept) != 3 || len(r.Added)+len(r.Removed) > 0 {
+		t.Errorf("upgrade: %+v", r)
+	}
+	now := d.status()
+	if now.Version != "9.8.7" || now.PID != r.PID || now.LastUpgrade == nil || !now.LastUpgrade.OK || now.LastUpgrade.From != was.Version {
+		t.Errorf("status: %+v, last upgrade %+v", now, now.LastUpgrade)
+	}
+	if parent, _ := parentOf(r.PID); parent == was.PID {
+		t.Errorf("the parent of the new daemon is the old one")
+	}
+	if after := listeners(p.tcppm); !slices.Equal(after, sockets) {
+		t.Errorf("the listening sockets are %v instead of %v", after, sockets)
+	}
+	after := d.stats()
+	for _, name := range []string{"open", "accepted", "requests", "bytes_in", "bytes_out"} {
+		if after.Total[name] != before.Total[name] {
+			t.Errorf("%s is %d after the upgrade, %d before", name, after.Total[name], before.Total[name])
+		}
+	}
+	mustPing(t, c)
+	if err := pingOnce(p.tcppm); err != nil {
+		t.Error(err)
+	}
+	c.Close()
+	d.awaitOldGone()
+	if n := d.service("tcppm")["accepted"]; n != 21 {
+		t.Errorf("%d sessions were counted, 21 made", n)
+	}
+	if _, stderr, code := d.ctl("reload"); code != 0 {
+		t.Errorf("reload after the upgrade: %s", stderr)
+	}
+}
+
+// TestUpgradeBySignal replaces the file of the running binary and sends
+// SIGUSR2.
+func TestUpgradeBySignal(t *testing.T) {
+	t.Parallel()
+	old, newer := buildVersion(t, "1.1.1"), buildVersion(t, "2.2.2")
+	p := newMixedPorts(t)
+	d := startUpgradable(t, mixedConfig(p, "workers 1\nupgrade_trial 0\n"), old)
+	if err := os.Rename(newer, old); err != nil {
+		t.Fatal(err)
+	}
+	pid := d.supervisor()
+	_ = syscall.Kill(pid, syscall.SIGUSR2)
+	eventually(t, patience, func() string {
+		if s := d.status(); s.Version != "2.2.2" || s.PID == pid {
+			return fmt.Sprintf("version %s, process %d", s.Version, s.PID)
+		}
+		return ""
+	})
+	d.awaitOldGone()
+}
+
+// TestUpgradeUnderLoad upgrades again and again under load with long streams:
+// nothing may be refused, reset, lost or leaked.
+func TestUpgradeUnderLoad(t *testing.T) {
+	p := newMixedPorts(t)
+	d := startUpgradable(t, mixedConfig(p, "workers 2\nupgrade_trial 0\nupgrade_old 16\n"))
+	upgrades := 20
+	if testing.Short() {
+		upgrades = 5
+	}
+	if n := os.Getenv("E2E_UPGRADES"); n != "" {
+		fmt.Sscan(n, &upgrades)
+	}
+	first := openFDs(t, d.supervisor())
+	sockets := listeners(p.proxy)
+	l := startMixed(t, p, 2)
+	for range upgrades {
+		// The streams of each round end in the next generation but one.
+		list := startStreams(t, p, 6)
+		d.upgrade()
+		if now := listeners(p.proxy); !slices.Equal(now, sockets) {
+			t.Errorf("the listening sockets are %v instead of %v", now, sockets)
+		}
+		endStreams(t, list)
+	}
+	l.end()
+	d.awaitOldGone()
+	eventually(t, patience, func() string {
+		if now := openFDs(t, d.supervisor()); now > first+2 {
+			return fmt.Sprintf("the supervisor has %d descriptors, %d at the start:\n%s", now, first, strings.Join(fdTargets(d.supervisor()), "\n"))
+		}
+		return ""
+	})
+	if n := d.stats().Total["accepted"]; n != uint64(l.made.Load())+uint64(6*upgrades) {
+		t.Errorf("%d sessions were counted, %d made", n, l.made.Load()+int64(6*upgrades))
+	}
+}
+
+// TestUpgradeGenerations lets old generations live on: they are listed, bounded
+// and ended at drain_timeout.
+func TestUpgradeGenerations(t *testing.T) {
+	t.Parallel()
+	p := newMixedPorts(t)
+	d := startUpgradable(t, mixedConfig(p, "workers 2\nupgrade_trial 0\ndrain_timeout 8\n"))
+	stay := connectVia(t, p.proxy, p.echo)
+	mustPing(t, stay)
+	d.upgrade()
+	second := connectVia(t, p.proxy, p.echo)
+	mustPing(t, second)
+	d.upgrade()
+	olds := d.status().OldGenerations
+	if len(olds) == 2 {
+		for _, o := range olds {
+			if o.Sessions != 1 || o.LeftSec <= 0 || o.LeftSec > 8 || o.PID == 0 {
+				t.Errorf("old generation: %+v", o)
+			}
+		}
+		if _, stderr, code := d.ctl("upgrade"); code != 1 || !strings.Contains(stderr, "2 old generations") {
+			t.Errorf("a third old generation: exit code %d: %s", code, stderr)
+		}
+	}
+	mustPing(t, stay)
+	mustPing(t, second)
+	d.awaitOldGone()
+	d.upgrade()
+	d.awaitOldGone()
+}
