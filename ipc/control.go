@@ -33,14 +33,16 @@ type APIError struct {
 
 // Status is the answer to PathStatus.
 type Status struct {
-	API        int            `json:"api"`
-	Version    string         `json:"version"`
-	PID        int            `json:"pid"`
-	Started    time.Time      `json:"started"`
-	UptimeSec  float64        `json:"uptime_seconds"`
-	State      string         `json:"state"` // running, draining
-	Generation uint64         `json:"generation"`
-	Config     string         `json:"config"`
+	API        int       `json:"api"`
+	Version    string    `json:"version"`
+	PID        int       `json:"pid"`
+	Started    time.Time `json:"started"`
+	UptimeSec  float64   `json:"uptime_seconds"`
+	State      string    `json:"state"` // running, draining
+	Generation uint64    `json:"generation"`
+	Config     string    `json:"config"`
+	// Drain is missing unless the daemon drains.
+	Drain      *DrainProgress `json:"drain,omitempty"`
 	LastReload *ReloadOutcome `json:"last_reload,omitempty"`
 	// Upgrade is the upgrade under way, LastUpgrade how the last one ended.
 	Upgrade     *UpgradeStatus  `json:"upgrade,omitempty"`
@@ -53,6 +55,13 @@ type Status struct {
 	Limits         LimitStatus     `json:"limits"`
 	// Warnings are those of the configuration in force and of the limits.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// DrainProgress is what is left of a drain: sessions, and the seconds until the
+// last of them is ended.
+type DrainProgress struct {
+	Sessions    int64   `json:"sessions"`
+	SecondsLeft float64 `json:"seconds_left"`
 }
 
 // ReloadOutcome says how the last reload ended.
@@ -142,7 +151,9 @@ type WorkerStatus struct {
 	LastExit string `json:"last_exit,omitempty"`
 	// RetryInSec is the time left of the back-off.
 	RetryInSec float64 `json:"retry_in_seconds,omitempty"`
-	Sessions   int64   `json:"sessions"`
+	// DrainLeftSec is, for a draining worker, the time left of the drain.
+	DrainLeftSec float64 `json:"drain_left_seconds,omitempty"`
+	Sessions     int64   `json:"sessions"`
 }
 
 // ServiceStatus is one service.

@@ -374,6 +374,14 @@ func (p *process) limitDrain(limit drainLimit) time.Duration {
 	return max(0, time.Until(p.drainEnd))
 }
 
+// drainDeadline is when the last order to drain ends the sessions, zero when
+// there was none.
+func (p *process) drainDeadline() time.Time {
+	p.killMu.Lock()
+	defer p.killMu.Unlock()
+	return p.drainEnd
+}
+
 // drain makes the worker stop accepting, and end within the limit; it is killed
 // if it does not. final tells that its sockets have no next owner, unowned lists
 // services for which that is so when it is not for all.

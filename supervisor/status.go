@@ -23,10 +23,12 @@ func (d *daemon) status() *ipc.Status {
 	for _, o := range d.oldGenerations() {
 		s.OldGenerations = append(s.OldGenerations, o.status(d, now))
 	}
+	sessions := int64(d.openSessions())
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.draining {
 		s.State = "draining"
+		s.Drain = &ipc.DrainProgress{Sessions: sessions, SecondsLeft: max(0, d.drainEnd.Sub(now).Seconds())}
 	}
 	s.LastReload, s.LastUpgrade = d.lastReload, d.lastUpgrade
 	if u := d.upgrading; u != nil {
@@ -69,6 +71,9 @@ func (s *slot) status(d *daemon, now time.Time) []ipc.WorkerStatus {
 func (p *process) status(d *daemon, now time.Time, w ipc.WorkerStatus) ipc.WorkerStatus {
 	w.PID, w.Started, w.UptimeSec = p.pid, p.started, now.Sub(p.started).Seconds()
 	w.Sessions = d.sessionsOf(p.row)
+	if end := p.drainDeadline(); !end.IsZero() {
+		w.DrainLeftSec = max(0, end.Sub(now).Seconds())
+	}
 	if p.stalled(d) {
 		w.State = string(stateStalled)
 	}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 
 	"3proxyd/ipc"
@@ -36,7 +37,7 @@ func (w *Worker) drain(timeoutMS int64, how parting) {
 	w.dropListeners(func(*listener) bool { return true }, how)
 	w.draining = true
 	w.pool.evict(poolMax)
-	w.endIdle()
+	w.endIdle(timeoutMS)
 	if timeoutMS <= 0 {
 		w.endAll()
 	}
@@ -44,14 +45,20 @@ func (w *Worker) drain(timeoutMS int64, how parting) {
 	w.stopWhenIdle()
 }
 
-// endIdle ends the connections that wait for a request.
-func (w *Worker) endIdle() {
-	for s := w.sessions.head; s != nil; {
-		next := s.next
-		if s.phase == phaseIdle && s.buf.Len() == 0 {
-			s.endQuietly()
+// maxIdleJitterMS bounds the time over which idle HTTP connections are closed,
+// in milliseconds: clients must not all come back at once.
+const maxIdleJitterMS = 3000
+
+// endIdle has the HTTP connections that wait for a request closed, each at a
+// moment of its own within a fraction of the drain's time. One whose request
+// comes before is answered, and told that the connection ends.
+func (w *Worker) endIdle(timeoutMS int64) {
+	jitter := min(maxIdleJitterMS, timeoutMS/4)
+	for s := w.sessions.head; s != nil; s = s.next {
+		waits := s.phase == phaseIdle || s.phase == phaseHandshake && s.http != nil
+		if waits && s.buf.Len() == 0 {
+			s.arm(rand.Int64N(jitter + 1))
 		}
-		s = next
 	}
 }
 

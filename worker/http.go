@@ -123,7 +123,7 @@ func (h *httpClient) OnData(_ *relay.Conn, p []byte) {
 // headData takes bytes of a request head.
 func (h *httpClient) headData(p []byte) {
 	s := (*session)(h)
-	if s.phase == phaseIdle {
+	if s.phase == phaseIdle || s.w.draining && s.buf.Len() == 0 {
 		h.beginRequest()
 	}
 	if s.buf.Len() == 0 {
@@ -406,7 +406,7 @@ func (h *httpClient) timedOut() {
 	}
 	if len(bytes.Trim(s.buf.Bytes(), "\r\n")) == 0 {
 		s.code = codeOK
-		if s.http.served == 0 {
+		if s.http.served == 0 && !s.w.draining {
 			s.code = codeTimeout
 		}
 		s.endQuietly()

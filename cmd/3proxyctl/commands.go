@@ -34,6 +34,9 @@ func (s *session) status(ctx context.Context) error {
 		return s.asJSON(st)
 	}
 	fmt.Fprintf(s.out, "3proxyd %s, pid %d, %s for %s\n", st.Version, st.PID, st.State, duration(st.UptimeSec))
+	if p := st.Drain; p != nil {
+		fmt.Fprintf(s.out, "%s left, to be ended in %s\n", count(int(p.Sessions), "session"), duration(p.SecondsLeft))
+	}
 	fmt.Fprintf(s.out, "configuration %s, generation %d%s\n", st.Config, st.Generation, lastReload(st.LastReload))
 	fmt.Fprintf(s.out, "descriptors %d needed, %d granted; local ports %d; somaxconn %d; tasks %s\n",
 		st.Limits.FDsNeeded, st.Limits.FDsGranted, st.Limits.LocalPorts, st.Limits.Somaxconn, orUnlimited(st.Limits.PidsMax))
@@ -73,6 +76,9 @@ func (s *session) workersTable(workers []ipc.WorkerStatus) {
 		}
 		if w.State == "backoff" {
 			state = fmt.Sprintf("backoff, next in %.0fs", w.RetryInSec)
+		}
+		if w.State == "draining" {
+			state = "draining, up to " + duration(w.DrainLeftSec)
 		}
 		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%d\t%d\t%s\n", w.Slot, pid, w.CPU, state, uptime, w.Sessions, w.Restarts, orDash(w.LastExit))
 	}
@@ -202,6 +208,9 @@ func (s *session) drain(ctx context.Context) error {
 	default:
 		fmt.Fprintf(s.out, "the daemon accepts nothing any more and ends with its last session, or in %s (%s)\n",
 			duration(r.TimeoutSec), count(len(r.Draining), "worker"))
+	}
+	if s.line.follow {
+		return s.followDrain(ctx)
 	}
 	return nil
 }

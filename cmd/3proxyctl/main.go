@@ -7,7 +7,7 @@
 //	conns                           the live sessions
 //	reload [--dry-run] [--force]    read the configuration again
 //	rebalance                       move sessions from busy workers to others
-//	drain [--worker N] [--timeout S]  stop accepting and end
+//	drain [--worker N] [--timeout S] [--follow]  stop accepting and end
 //	upgrade [--binary PATH] [--trial S] [--timeout S]
 //	                                a new binary takes over
 //
@@ -51,8 +51,10 @@ const usage = `usage: 3proxyctl [-s SOCKET] [-o text|json] [--wait S] COMMAND
   reload [--dry-run] [--force]      read the configuration again; --dry-run only
                                     says what would change, --force ends the
                                     sessions that are not allowed any more
-  drain [--worker N] [--timeout S]  stop accepting, finish what runs, and end;
-                                    a single worker is replaced
+  drain [--worker N] [--timeout S] [--follow]
+                                    stop accepting, finish what runs, and end;
+                                    a single worker is replaced; --follow shows
+                                    what is left until it is over
   rebalance                         move sessions from busy workers to others
   upgrade [--binary PATH] [--trial S] [--timeout S]
                                     have the binary at PATH, or the one now in
