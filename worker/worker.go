@@ -195,6 +195,9 @@ func (w *Worker) receive() {
 	for {
 		w.receiveFrom(w.conn.Load())
 		w.abortPrepared()
+		if w.moves.isOver() {
+			return
+		}
 		w.loop.Post(w.orphaned)
 		successor, err := w.awaitSuccessor()
 		if w.moves.isOver() {
