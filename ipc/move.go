@@ -93,10 +93,10 @@ const (
 
 // MoveOut is the body of MsgMoveOut.
 type MoveOut struct {
-	// Sessions is how many sessions to move at most; 0 means all.
+	// Sessions is how many sessions to move at most, the quietest; 0 means all.
 	Sessions int `json:"sessions,omitempty"`
-	// BytesPerSec asks for sessions that together move about so many bytes a
-	// second; 0 has the quiet ones chosen first.
+	// BytesPerSec, when Sessions is 0, asks for busy sessions that together
+	// relay about so many bytes a second.
 	BytesPerSec uint64 `json:"bytes_per_second,omitempty"`
 	// Follow has sessions that can be moved only later move then, until the
 	// worker ends. MsgMoved is sent before.

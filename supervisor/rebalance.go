@@ -13,8 +13,10 @@ import (
 const (
 	// rateSample is over how long the traffic of the workers is measured.
 	rateSample = time.Second
-	// leastRate is the difference in bytes per second that is worth a move.
-	leastRate = 1 << 20
+	// leastRate is the difference in bytes per second that is worth a move,
+	// trafficSlack the part of the mean that always is too little for one.
+	leastRate    = 1 << 20
+	trafficSlack = 0.1
 	// autoSlack is how much more than the mean a worker may have, as a part of
 	// it, before an automatic rebalance moves sessions; autoSessions is the
 	// least number of sessions that is worth it.
@@ -63,7 +65,17 @@ func (d *daemon) rebalance(ctx context.Context, slack float64, least int) (*ipc.
 		return nil, err
 	}
 	result := &ipc.RebalanceResult{Moves: []ipc.RebalanceMove{}}
-	for _, s := range planShifts(loads, slack, least) {
+	d.shiftSessions(ctx, procs, planTraffic(loads, slack), result)
+	for i, p := range procs {
+		loads[i].sessions = int(d.sessionsOf(p.row))
+	}
+	// The quietest go first, so that the traffic stays even.
+	d.shiftSessions(ctx, procs, planSessions(loads, slack, least), result)
+	return result, nil
+}
+
+func (d *daemon) shiftSessions(ctx context.Context, procs []*process, shifts []shift, result *ipc.RebalanceResult) {
+	for _, s := range shifts {
 		from, to := procs[s.from], procs[s.to]
 		move := ipc.RebalanceMove{From: from.slot.index, To: to.slot.index}
 		moved, err := d.move(ctx, from, to, s.order)
@@ -74,7 +86,6 @@ func (d *daemon) rebalance(ctx context.Context, slack float64, least int) (*ipc.
 		result.Sessions += moved.Sessions
 		result.Moves = append(result.Moves, move)
 	}
-	return result, nil
 }
 
 // measureLoads looks at the counters of the workers twice.
@@ -109,31 +120,30 @@ func (d *daemon) bytesOf(row int) uint64 {
 	return sum
 }
 
-// planShifts says which workers give how many sessions, and how much traffic,
-// to which.
-func planShifts(loads []load, slack float64, least int) []shift {
-	var sessions, rates []float64
+// planTraffic says which workers give how much traffic to which.
+func planTraffic(loads []load, slack float64) []shift {
+	var rates []float64
 	for _, l := range loads {
-		sessions = append(sessions, float64(l.sessions))
 		rates = append(rates, float64(l.rate))
 	}
 	var shifts []shift
-	find := func(from, to int) *shift {
-		for i := range shifts {
-			if shifts[i].from == from && shifts[i].to == to {
-				return &shifts[i]
-			}
-		}
-		shifts = append(shifts, shift{from: from, to: to})
-		return &shifts[len(shifts)-1]
+	for _, e := range evenOut(rates, max(slack, trafficSlack), leastRate) {
+		shifts = append(shifts, shift{e.from, e.to, ipc.MoveOut{BytesPerSec: uint64(e.amount)}})
 	}
+	return shifts
+}
+
+// planSessions says which workers give how many sessions to which.
+func planSessions(loads []load, slack float64, least int) []shift {
+	var sessions []float64
+	for _, l := range loads {
+		sessions = append(sessions, float64(l.sessions))
+	}
+	var shifts []shift
 	for _, e := range evenOut(sessions, slack, float64(least)) {
 		if n := int(e.amount); n > 0 {
-			find(e.from, e.to).order.Sessions = n
+			shifts = append(shifts, shift{e.from, e.to, ipc.MoveOut{Sessions: n}})
 		}
-	}
-	for _, e := range evenOut(rates, max(slack, 0.1), leastRate) {
-		find(e.from, e.to).order.BytesPerSec = uint64(e.amount)
 	}
 	return shifts
 }

@@ -62,27 +62,26 @@ func (m *moveOut) bytesOfSessions() map[uint64]uint64 {
 	return bytes
 }
 
-// pickTraffic returns sessions that together have about bytes of traffic, the
-// busiest first and none that has more than is left; with n above 0 at most n
-// sessions, and the quietest to make up the number.
+// pickTraffic returns the n quietest sessions, or with n = 0 sessions that
+// together have about bytes of traffic: the busiest first, none that has more
+// than is left, and none that has too little to make a difference.
 func pickTraffic(list []traffic, n int, bytes uint64) []uint64 {
 	slices.SortFunc(list, func(a, b traffic) int {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.id, b.id))
 	})
 	var ids []uint64
-	var rest []traffic
+	if n > 0 {
+		for _, t := range list[max(0, len(list)-n):] {
+			ids = append(ids, t.id)
+		}
+		return ids
+	}
+	least := max(bytes/32, 1)
 	for _, t := range list {
-		if t.bytes > 0 && t.bytes <= bytes && (n == 0 || len(ids) < n) {
+		if t.bytes >= least && t.bytes <= bytes {
 			ids = append(ids, t.id)
 			bytes -= t.bytes
-		} else {
-			rest = append(rest, t)
 		}
-	}
-	for len(ids) < n && len(rest) > 0 {
-		last := len(rest) - 1
-		ids = append(ids, rest[last].id)
-		rest = rest[:last]
 	}
 	return ids
 }
