@@ -14,7 +14,7 @@ import (
 const bedEnv = "E2E_BED"
 
 // TestSystemd boots a systemd in namespaces, installs the daemon there, and
-// runs TestBed inside.
+// runs TestBed inside. BED_ROOT may name the root directory of another release.
 func TestSystemd(t *testing.T) {
 	if os.Getenv(bedEnv) != "" {
 		return

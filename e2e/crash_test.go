@@ -265,6 +265,35 @@ func TestOrphans(t *testing.T) {
 	c.Close()
 }
 
+// TestFrozenOrphan stops a worker before the supervisor is killed: the kernel
+// has it go on then, since its process group has become an orphan (setpgid(2)).
+func TestFrozenOrphan(t *testing.T) {
+	t.Parallel()
+	echo, ppm := echoOrigin(t), port(t)
+	text := fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo)
+	d := start(t, text)
+	var held []net.Conn
+	for range 20 {
+		c := dial(t, ppm)
+		mustPing(t, c)
+		held = append(held, c)
+	}
+	freeze(t, d.worker(0).PID)
+	d.cmd.WaitDelay = time.Millisecond
+	_ = d.cmd.Process.Kill()
+	<-d.exited
+	next := newDaemon(t, "")
+	next.socket = d.socket
+	next.write(text)
+	next.launch()
+	next.await()
+	for _, c := range held {
+		mustPing(t, c)
+		c.Close()
+	}
+	mustPing(t, dial(t, ppm))
+}
+
 // TestOrphanSignals ends a worker without a supervisor by signals.
 func TestOrphanSignals(t *testing.T) {
 	t.Parallel()

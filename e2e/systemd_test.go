@@ -174,7 +174,8 @@ func tunnelService(t *testing.T, port int, drainTimeout int, units map[string]st
 // bedStop stops the service while a session is open: it drains.
 func bedStop(t *testing.T) {
 	const port = 4003
-	tunnelService(t, port, 60, nil)
+	// The drain takes longer than the manager waits for a stop by itself.
+	tunnelService(t, port, 60, map[string]string{"3proxyd.service.d/stop.conf": "[Service]\nTimeoutStopSec=2\n"})
 	c := dial(t, port)
 	mustPing(t, c)
 	systemctl(t, "stop", "--no-block", bedService)
@@ -187,6 +188,7 @@ func bedStop(t *testing.T) {
 		}
 		return ""
 	})
+	time.Sleep(4 * time.Second)
 	if state := property(t, "ActiveState"); state != "deactivating" {
 		t.Errorf("the service is %s", state)
 	}

@@ -49,7 +49,7 @@ func (d *daemon) markDraining(limit drainLimit) (first bool, timeout time.Durati
 	end := d.drainEnd
 	d.mu.Unlock()
 	if first {
-		d.tell(systemd.Stopping, systemd.Status(d.statusLine()))
+		d.tell(systemd.Stopping, d.moreTime(), systemd.Status(d.statusLine()))
 	}
 	d.stopRunning()
 	if !d.isReplaced() {

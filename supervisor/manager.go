@@ -51,10 +51,13 @@ func (d *daemon) reportToManager(quit <-chan struct{}) {
 			d.tell(systemd.Status(line))
 		}
 		if d.isDraining() {
-			d.tell(systemd.ExtendTimeout(3*every + d.timing.killGrace))
+			d.tell(d.moreTime())
 		}
 	}
 }
+
+// moreTime asks for more time for a drain, well until the next report.
+func (d *daemon) moreTime() string { return systemd.ExtendTimeout(3*statusEvery + d.timing.killGrace) }
 
 // watchdogInterval returns the time between two reports, and whether signs of
 // life are wanted.

@@ -1,0 +1,104 @@
+package supervisor
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"3proxyd/config"
+	"3proxyd/ipc"
+)
+
+// processNamed starts a process with a command line that begins with name.
+func processNamed(t *testing.T, name string) *exec.Cmd {
+	t.Helper()
+	path, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Skip("no sleep: ", err)
+	}
+	cmd := &exec.Cmd{Path: path, Args: []string{name, "1000"}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd
+}
+
+// TestLateOrphan has a worker in the table of an earlier supervisor that does
+// not answer, and a process that only has the number of one.
+func TestLateOrphan(t *testing.T) {
+	worker, stranger := processNamed(t, workerName+"0"), processNamed(t, "stranger")
+	shm, err := ipc.CreateShm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shm.Close()
+	shm.SetRows(3)
+	shm.SetRowOwner(0, 0, worker.Process.Pid)
+	shm.SetRowOwner(1, 1, stranger.Process.Pid)
+	shm.SetRowOwner(2, 0, 1<<22)
+	d := &daemon{
+		startConfig: &config.Config{Control: config.Control{Path: filepath.Join(t.TempDir(), "c")}},
+		messages:    &messages{lines: make(chan message, 4)},
+		legacy:      legacy{shm: shm},
+	}
+	d.findLegacy()
+	state, err := worker.Process.Wait()
+	if err != nil || !state.Sys().(syscall.WaitStatus).Signaled() {
+		t.Errorf("the worker: %v, %v", state, err)
+	}
+	if err := stranger.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the stranger: %v", err)
+	}
+	_ = stranger.Process.Kill()
+	_, _ = stranger.Process.Wait()
+	if m := <-d.lines; !strings.Contains(m.text, "does not answer; killing it") {
+		t.Errorf("message %q", m.text)
+	}
+}
+
+// TestRestoreSlots goes on with the table of a supervisor that had three
+// workers, of which one is left, and whose counters are someone else's.
+func TestRestoreSlots(t *testing.T) {
+	shm, err := ipc.CreateShm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shm.Close()
+	shm.SetRows(3)
+	shm.SetColumnOwner(0, "proxy@127.0.0.1:1")
+	shm.SetColumnOwner(1, "socks@127.0.0.1:2")
+	for row := range 3 {
+		shm.SetRowOwner(row, row, os.Getpid())
+		shm.Cell(row, 1).Add(ipc.Accepted, 10)
+		shm.Cell(row, 1).Add(ipc.Open, 2)
+	}
+	memory := identity(shm.FD())
+	left := &orphan{Orphan: ipc.Orphan{Slot: 2, Row: 2, Gen: 7}, memory: memory}
+	other := &orphan{Orphan: ipc.Orphan{Slot: 0, Row: 0, Gen: 3}, memory: memory + 1}
+	wrong := &orphan{Orphan: ipc.Orphan{Slot: 0, Row: 99}, memory: memory}
+	d := &daemon{
+		shm: shm, columns: newColumns(shm), slots: []*slot{newSlot(0, 0), newSlot(1, 0)},
+		legacy: legacy{shm: shm, orphans: []*orphan{left, other, wrong}},
+	}
+	d.restoreSlots()
+	if left.Row != 2 || other.Row != noRow || wrong.Row != noRow || d.lastGen != 7 {
+		t.Errorf("rows %d, %d, %d, generation %d", left.Row, other.Row, wrong.Row, d.lastGen)
+	}
+	if open := d.openSessions(); open != 2 {
+		t.Errorf("%d sessions are open", open)
+	}
+	if s := d.slots[0]; len(s.rows) != 2 || !s.busy[2] || s.busy[0] {
+		t.Errorf("slot 0 has rows %v, busy %v", s.rows, s.busy)
+	}
+	cols, err := d.columns.assign([]string{"new@", "socks@127.0.0.1:2"}, nil)
+	if err != nil || cols[0] != 2 || cols[1] != 1 {
+		t.Errorf("columns %v, %v", cols, err)
+	}
+	if n := shm.Cell(0, 1).Get(ipc.Accepted); n != 10 {
+		t.Errorf("%d connections are counted", n)
+	}
+}
