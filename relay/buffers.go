@@ -3,8 +3,9 @@ package relay
 import "golang.org/x/sys/unix"
 
 // Pending output lies in chunks of a few sizes, taken from anonymous memory
-// outside the Go heap and kept for reuse. An idle connection holds none.
-var chunkSizes = [...]int{1 << 10, 4 << 10, 16 << 10, 64 << 10}
+// outside the Go heap and kept for reuse. An idle connection holds none, but for
+// the smallest, with what the log will say of it.
+var chunkSizes = [...]int{128, 1 << 10, 4 << 10, 16 << 10, 64 << 10}
 
 // arenaSize is the size in bytes of one piece of memory cut into chunks.
 const arenaSize = 256 << 10
@@ -54,8 +55,11 @@ func (p *chunkPool) grow(class int) {
 	if err != nil {
 		mem = make([]byte, arenaSize)
 	}
-	for off := 0; off < arenaSize; off += size {
-		p.put(&chunk{data: mem[off : off+size : off+size], class: class})
+	chunks := make([]chunk, arenaSize/size)
+	for i := range chunks {
+		off := i * size
+		chunks[i] = chunk{data: mem[off : off+size : off+size], class: class}
+		p.put(&chunks[i])
 	}
 }
 

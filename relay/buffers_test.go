@@ -38,7 +38,7 @@ func queueBytes(q *queue) []byte {
 
 func TestClassOf(t *testing.T) {
 	for _, c := range []struct{ n, size int }{
-		{0, 1 << 10}, {1, 1 << 10}, {1024, 1 << 10}, {1025, 4 << 10}, {4096, 4 << 10},
+		{0, 128}, {128, 128}, {129, 1 << 10}, {1024, 1 << 10}, {1025, 4 << 10}, {4096, 4 << 10},
 		{16385, 64 << 10}, {65536, 64 << 10}, {65537, 64 << 10}, {1 << 30, 64 << 10},
 	} {
 		if got := chunkSizes[classOf(c.n)]; got != c.size {
