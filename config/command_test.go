@@ -113,6 +113,8 @@ func TestMessages(t *testing.T) {
 		{"control /x 0660 nobody:nosuch", `1:24: error: control: group "nosuch": there is no such name`},
 		{"rebalance 86401", `1:11: error: rebalance: "86401": expected a number of seconds from 0 to 86400, 0 for never`},
 		{"drain_timeout 604801", `1:15: error: drain_timeout: "604801": expected a number of seconds from 0 to 604800`},
+		{"upgrade_trial 601", `1:15: error: upgrade_trial: "601": expected a number of seconds from 0 to 600`},
+		{"upgrade_old 0", `1:13: error: upgrade_old: "0": expected a number of daemons from 1 to 16`},
 		{"setuid nosuch", `1:8: error: setuid: "nosuch": there is no such name`},
 		{"setuid 0", `1:8: error: setuid: "0": expected a name or a number from 1 to 4294967294`},
 		{"setgid 4294967295", `1:8: error: setgid: "4294967295": expected a name or a number from 1 to 4294967294`},
@@ -206,7 +208,7 @@ func TestEveryCommandHasAnAnswer(t *testing.T) {
 		nserver authnserver nscache nscache6 nsrecord fakeresolve dialer log logformat
 		logdump rotate archiver setuid setgid chroot pidfile monitor config include end
 		system daemon service writable plugin filtermaxsize delimchar workers cpus control
-		metrics drain_timeout rebalance logjson engine proxy socks tcppm udppm tlspr auto dnspr admin
+		metrics drain_timeout upgrade_trial upgrade_old rebalance logjson engine proxy socks tcppm udppm tlspr auto dnspr admin
 		ftppr pop3p smtpp imapp ssl_serv ssl_noserv ssl_cli ssl_nocli ssl_ktls ssl_noktls
 		ssl_mitm ssl_certcache pcre pcre_rewrite pcre_extend pcre_options`)
 	for _, name := range known {

@@ -102,6 +102,8 @@ socks -iunix:@socks -C
 tcppm -iunix:/run/t.sock 25 unix:/run/smtp.sock 0
 tcppm 26 mail.example.com 25
 tcppm -i::1 26 2001:db8::9 25
+upgrade_trial 20
+upgrade_old 3
 end
 `
 
@@ -178,7 +180,7 @@ func TestEverything(t *testing.T) {
 	wantRest := Config{
 		Source: testFile, Files: []string{testFile}, Workers: 2, CPUs: []int{0, 1, 2, 3, 6},
 		Control:      Control{"/run/x.sock", 0o660, "nobody:nogroup"},
-		DrainTimeout: 60, SetUID: &Identity{"nobody", 65534}, SetGID: &Identity{"nogroup", 65533}, PIDFile: "/run/x.pid",
+		DrainTimeout: 60, UpgradeTrial: 20, UpgradeOld: 3, SetUID: &Identity{"nobody", 65534}, SetGID: &Identity{"nogroup", 65533}, PIDFile: "/run/x.pid",
 	}
 	if !reflect.DeepEqual(rest, wantRest) {
 		t.Errorf("process: %+v", rest)

@@ -41,7 +41,7 @@ func TestNoSecretInMessages(t *testing.T) {
 			"proxy -s%", "proxy -ol%", "proxy -olTCP_NODELAY=%", "proxy -z%", "proxy -%", "socks users %", "tcppm % h 1",
 			"tcppm 1 % 1", "tcppm 1 h %", "maxconn %", "timeouts %", "nserver %", "nscache %", "nsrecord % 1.2.3.4",
 			"nsrecord h %", "workers %", "cpus %", "control %", "control /x %", "control /x 0600 %", "pidfile %/",
-			"setuid %", "setgid %", "include %", "drain_timeout %", "rebalance %", "users x:%", "users x:YY:y %", "end %",
+			"setuid %", "setgid %", "include %", "drain_timeout %", "upgrade_trial %", "upgrade_old %", "rebalance %", "users x:%", "users x:YY:y %", "end %",
 		} {
 			text := strings.ReplaceAll(line, "%", word)
 			_, diags := loadText(text+"\nproxy -i127.0.0.1", nil)

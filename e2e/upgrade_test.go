@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,12 +61,16 @@ func TestUpgrade(t *testing.T) {
 			t.Errorf("%s is %d after the upgrade, %d before", name, after.Total[name], before.Total[name])
 		}
 	}
+	// The tunnel moves, so that the old generation is gone while it lives.
+	d.awaitOldGone()
 	mustPing(t, c)
 	if err := pingOnce(p.tcppm); err != nil {
 		t.Error(err)
 	}
+	if n := d.stats().Total["open"]; n != 1 {
+		t.Errorf("%d sessions are open", n)
+	}
 	c.Close()
-	d.awaitOldGone()
 	if n := d.service("tcppm")["accepted"]; n != 21 {
 		t.Errorf("%d sessions were counted, 21 made", n)
 	}
@@ -131,31 +137,47 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	}
 }
 
-// TestUpgradeGenerations lets old generations live on: they are listed, bounded
-// and ended at drain_timeout.
+// halfTunnel connects and sends half a request: a session that cannot move.
+func halfTunnel(t *testing.T, proxy int) net.Conn {
+	t.Helper()
+	c := dial(t, proxy)
+	if _, err := io.WriteString(c, "CONNECT 127.0.0.1:"); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestUpgradeGenerations lets old generations live on by sessions that cannot
+// move: they are listed, bounded and ended at drain_timeout.
 func TestUpgradeGenerations(t *testing.T) {
 	t.Parallel()
 	p := newMixedPorts(t)
-	d := startUpgradable(t, mixedConfig(p, "workers 2\nupgrade_trial 0\ndrain_timeout 8\n"))
-	stay := connectVia(t, p.proxy, p.echo)
-	mustPing(t, stay)
+	d := startUpgradable(t, mixedConfig(p, "workers 2\nupgrade_trial 0\ndrain_timeout 12\n"))
+	first := halfTunnel(t, p.proxy)
+	d.awaitOpen(1)
 	d.upgrade()
-	second := connectVia(t, p.proxy, p.echo)
-	mustPing(t, second)
+	halfTunnel(t, p.proxy)
+	d.awaitOpen(2)
 	d.upgrade()
 	olds := d.status().OldGenerations
-	if len(olds) == 2 {
-		for _, o := range olds {
-			if o.Sessions != 1 || o.LeftSec <= 0 || o.LeftSec > 8 || o.PID == 0 {
-				t.Errorf("old generation: %+v", o)
-			}
-		}
-		if _, stderr, code := d.ctl("upgrade"); code != 1 || !strings.Contains(stderr, "2 old generations") {
-			t.Errorf("a third old generation: exit code %d: %s", code, stderr)
+	if len(olds) != 2 {
+		t.Errorf("%d old generations are listed", len(olds))
+	}
+	for _, o := range olds {
+		if o.Sessions != 1 || o.LeftSec <= 0 || o.LeftSec > 12 || o.PID == 0 {
+			t.Errorf("old generation: %+v", o)
 		}
 	}
-	mustPing(t, stay)
-	mustPing(t, second)
+	if _, stderr, code := d.ctl("upgrade"); code != 1 || !strings.Contains(stderr, "2 old generations") {
+		t.Errorf("a third old generation: exit code %d: %s", code, stderr)
+	}
+	// The first handshake goes on where it began.
+	fmt.Fprintf(first, "%d HTTP/1.1\r\nHost: x\r\n\r\n", p.echo)
+	if b := make([]byte, 12); true {
+		if _, err := io.ReadFull(first, b); err != nil || string(b) != "HTTP/1.1 200" {
+			t.Errorf("the half request was answered %q, %v", b, err)
+		}
+	}
 	d.awaitOldGone()
 	d.upgrade()
 	d.awaitOldGone()

@@ -149,3 +149,14 @@ func (d *daemon) awaitOldGone() {
 		return ""
 	})
 }
+
+// awaitOpen waits until so many sessions are open.
+func (d *daemon) awaitOpen(n uint64) {
+	d.t.Helper()
+	eventually(d.t, patience, func() string {
+		if now := d.stats().Total["open"]; now != n {
+			return fmt.Sprintf("%d sessions are open instead of %d", now, n)
+		}
+		return ""
+	})
+}

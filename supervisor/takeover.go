@@ -433,8 +433,26 @@ func (d *daemon) followUp() {
 	}
 }
 
-// takeSessions has the worker of a slot take the sessions of an old one.
-func (d *daemon) takeSessions(*ipc.Message) {}
+// takeSessions has the worker of a slot take the sessions of an old one. When
+// there is none the end of the channel tells the old one to keep them.
+func (d *daemon) takeSessions(m *ipc.Message) {
+	var body ipc.HandoffMove
+	if err := m.Decode(&body); err != nil || len(m.FDs) != 1 || body.Slot < 0 {
+		d.logf("the old daemon's order to take sessions cannot be read")
+		return
+	}
+	slots := d.allSlots()
+	to := d.currentOf(slots[body.Slot%len(slots)])
+	if running := d.runningProcesses(); to == nil && len(running) > 0 {
+		to = running[body.Slot%len(running)]
+	}
+	if to == nil {
+		return
+	}
+	if err := to.send(ipc.MsgMoveIn, 0, nil, m.FDs[0]); err != nil {
+		d.logf("worker %d (pid %d) does not take the sessions of an old one: %v", to.slot.index, to.pid, err)
+	}
+}
 
 // becomeMain tells the service manager that this is the main process now. It
 // accepts that only of a child of process 1, which this one becomes when the

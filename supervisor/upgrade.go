@@ -485,8 +485,12 @@ func (u *upgrade) retire() {
 	if stopping {
 		_ = unix.PidfdSendSignal(u.proc.pidfd, unix.SIGTERM, nil, 0)
 	}
-	u.handSessionsOver()
 	d.drainReplaced(unused)
+	for _, p := range d.allProcesses() {
+		if err := u.handSessionsOver(p); err != nil {
+			d.logf("worker %d (pid %d) keeps its sessions: %v", p.slot.index, p.pid, err)
+		}
+	}
 }
 
 // lendListeners marks the sockets the successor has, so that closing them here
@@ -517,9 +521,33 @@ func (d *daemon) drainReplaced(unused []string) {
 	d.closeInForce()
 }
 
-// handSessionsOver has each worker hand its sessions to the successor's worker
-// of the same slot.
-func (u *upgrade) handSessionsOver() {}
+// handSessionsOver has a worker hand its sessions to the successor's worker of
+// the same slot, in the background. Those that cannot move yet follow when they
+// can; what cannot move at all drains.
+func (u *upgrade) handSessionsOver(p *process) error {
+	d := u.d
+	out, in, err := ipc.MovePair()
+	if err != nil {
+		return err
+	}
+	err = u.conn.Send(ipc.MsgHandoffMove, 0, ipc.HandoffMove{Slot: p.slot.index}, int(in.Fd()))
+	_ = in.Close()
+	if err != nil {
+		_ = out.Close()
+		return err
+	}
+	d.drained.Go(func() {
+		defer out.Close()
+		moved, err := p.moveOut(context.Background(), ipc.MoveOut{Follow: true}, out)
+		if err != nil && !errors.Is(err, errEnded) {
+			d.logf("worker %d (pid %d) hands its sessions over: %v", p.slot.index, p.pid, err)
+		}
+		if moved.Sessions > 0 {
+			d.logf("worker %d (pid %d) has handed %s to the new daemon", p.slot.index, p.pid, count(uint64(moved.Sessions), "session", "sessions"))
+		}
+	})
+	return nil
+}
 
 func (u *upgrade) result() *ipc.UpgradeResult {
 	return &ipc.UpgradeResult{
