@@ -18,7 +18,7 @@ import (
 //	source                                target
 //	MoveHello      ─────────────────────▶
 //	               ◀─────────────────────  MoveWelcome (or an error: the end)
-//	MoveService    ─────────────────────▶  once for each service
+//	MoveService    ─────────────────────▶  once for each service; its log file
 //	MoveSession    ─────────────────────▶  two descriptors: client, server
 //	MoveToClient   ─────────────────────▶  bytes that the client has yet to get
 //	MoveToServer   ─────────────────────▶  bytes that the server has yet to get
@@ -65,6 +65,7 @@ const (
 const (
 	MsgMoveHello Type = 128 + iota
 	MsgMoveWelcome
+	// MsgMoveService may carry the descriptor of the service's log file.
 	MsgMoveService
 	// MsgMoveSession carries the descriptors of client and server.
 	MsgMoveSession

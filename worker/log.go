@@ -26,6 +26,7 @@ type logFile struct {
 	w       *Worker
 	path    string
 	out     *accesslog.Writer
+	file    *os.File // of out, which closes it
 	timer   relay.Timer
 	cell    *ipc.Cell // of the service that logged last
 	dropped uint64
@@ -63,6 +64,7 @@ func (v *service) openLog(w *Worker, g *generation) error {
 // goroutine of its own, since that may wait for a disk.
 func (f *logFile) replaceWriter(out *os.File) {
 	old := f.out
+	f.file = out
 	f.out = accesslog.NewWriter(out, out.Name(), func(err error) {
 		if err != nil {
 			slog.Error("access log", "error", err)

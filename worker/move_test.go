@@ -13,12 +13,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"3proxyd/config"
 	"3proxyd/ipc"
 )
 
 // startSibling runs a second worker with the configuration and the shared
 // memory of p, but without listeners.
 func (p *proxy) startSibling() *proxy {
+	p.t.Helper()
+	return p.startSiblingWith(p.cfg)
+}
+
+func (p *proxy) startSiblingWith(cfg *config.Config) *proxy {
 	p.t.Helper()
 	near, far, err := ipc.Pair()
 	if err != nil {
@@ -28,7 +34,7 @@ func (p *proxy) startSibling() *proxy {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	q := &proxy{t: p.t, conn: near, shm: shm, done: make(chan int, 1), cfg: p.cfg, addrs: p.addrs, row: shm.Rows()}
+	q := &proxy{t: p.t, conn: near, shm: shm, done: make(chan int, 1), cfg: cfg, addrs: p.addrs, row: shm.Rows()}
 	shm.SetRows(q.row + 1)
 	fd, err := unix.Dup(int(far.Fd()))
 	if err != nil {
@@ -38,7 +44,7 @@ func (p *proxy) startSibling() *proxy {
 	go func() { q.done <- Run(fd) }()
 	q.expect(ipc.MsgHello)
 	q.send(ipc.MsgWelcome, ipc.Welcome{Version: ipc.Version, Slot: q.row, Row: q.row, MaxFDs: 10000, MaxPipes: 16, PipeSize: 256 << 10}, p.shm.FD())
-	q.load(p.cfg)
+	q.load(cfg)
 	p.t.Cleanup(q.stop)
 	return q
 }
@@ -465,4 +471,34 @@ func mustJSON(t *testing.T, v any) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// TestMoveKeepsSettings moves a session to a worker with another configuration:
+// it keeps its service, and is logged where it would have been.
+func TestMoveKeepsSettings(t *testing.T) {
+	host, port := serve(t, echo)
+	first, second := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "second")
+	text := fmt.Sprintf("log %s\nlogformat \"G%%E %%O %%I\"\ninternal 127.0.0.1\ntcppm PORT %s %s\n", first, host, port)
+	p := startProxy(t, text)
+	other := strings.Replace(text, first, second, 1)
+	other = strings.Replace(other, "PORT", fmt.Sprint(p.cfg.Services[0].Listen.Port), 1)
+	cfg, diags := config.LoadBytes("test.cfg", []byte(other))
+	if cfg == nil {
+		t.Fatalf("configuration: %v", diags)
+	}
+	q := p.startSiblingWith(cfg)
+	c := p.dial(0)
+	exchange(t, c, "hello")
+	if m := p.move(q, ipc.MoveOut{}); m.Sessions != 1 {
+		t.Fatalf("moved %+v", m)
+	}
+	exchange(t, c, "again")
+	c.Close()
+	p.waitRows(0, 0)
+	if lines := logLines(t, first, 1); len(lines) != 1 || lines[0] != "00000 10 10" {
+		t.Errorf("first log: %q", lines)
+	}
+	if data, err := os.ReadFile(second); err != nil || len(data) > 0 {
+		t.Errorf("second log: %q, %v", data, err)
+	}
 }

@@ -158,11 +158,16 @@ func (m *moveIn) service(msg *ipc.Message) error {
 	if body.Column < 0 || body.Column >= ipc.MaxColumns || body.MaxConn < 0 || len(m.services) >= ipc.MaxColumns {
 		return fmt.Errorf("service %s: column %d, maxconn %d", cfg.ID, body.Column, body.MaxConn)
 	}
+	log := -1
+	if len(msg.FDs) == 1 {
+		log, msg.FDs = msg.FDs[0], nil
+	}
 	type result struct {
 		v   *service
 		err error
 	}
 	r, ok := onLoop(m.w, func(give func(result)) {
+		m.w.borrowLog(cfg, log)
 		v, err := m.w.foreignService(cfg, body)
 		give(result{v, err})
 	})

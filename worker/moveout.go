@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"3proxyd/ipc"
 )
 
@@ -326,9 +328,15 @@ func (m *moveOut) serviceRef(key serviceKey) (int, error) {
 	}
 	ref := len(m.services) + 1
 	m.services[key] = ref
+	log, ok := onLoop(m.w, func(give func(int)) { give(v.lendLog()) })
+	var fds []int
+	if ok && log >= 0 {
+		defer unix.Close(log)
+		fds = append(fds, log)
+	}
 	return ref, m.conn.Send(ipc.MsgMoveService, 0, ipc.MoveService{
 		Ref: ref, Column: v.column, MaxConn: int(v.maxConn), Config: data, OldSecrets: key.oldSecrets,
-	})
+	}, fds...)
 }
 
 // answer waits for what the target says to one session.
