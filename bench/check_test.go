@@ -132,3 +132,15 @@ func TestCompareCommand(t *testing.T) {
 		}
 	}
 }
+
+func TestSentBy(t *testing.T) {
+	text := "Inter-|   Receive  |  Transmit\n face |bytes packets|bytes\n    lo: 1 2 0 0 0 0 0 0 3 4 0 0 0 0 0 0\n  prx1:5 6 0 0 0 0 0 0 77 8 0 0 0 0 0 0\n"
+	if n, err := sentBy(text, "prx1"); err != nil || n != 77 {
+		t.Errorf("sentBy = %d, %v; want 77", n, err)
+	}
+	for _, bad := range []string{"", "prx1: 1 2", "prx1: 1 2 3 4 5 6 7 8 x 9"} {
+		if n, err := sentBy(bad, "prx1"); err == nil {
+			t.Errorf("sentBy(%q) = %d, want an error", bad, n)
+		}
+	}
+}

@@ -25,6 +25,9 @@ const (
 	setUpWait = 60 * time.Second // for all connections to open
 	replyWait = 20 * time.Second // for the load generator to answer
 	traceTime = time.Second      // load while system calls are counted
+	// manyConns is the number of connections from which they are not: under the
+	// tracer it takes long until all of their requests are served.
+	manyConns = 1000
 )
 
 // session is one run of one scenario through one proxy.
@@ -38,6 +41,9 @@ type session struct {
 	proxy   *process
 	load    *child
 	row     result.Row
+	// probe, if set, is called with the proxy's processes when the measurement
+	// begins. It must not wait.
+	probe func(pids []int)
 }
 
 // snapshot is the state of clocks at one moment.
@@ -83,7 +89,7 @@ func (s *session) run(ctx context.Context, count bool) (row result.Row, err erro
 		return row, err
 	}
 	s.fillLink(linkBefore, linkAfter)
-	if count && s.sc.Requests() {
+	if count && s.sc.Requests() && s.sc.Conns < manyConns {
 		if err := s.countCalls(ctx); err != nil {
 			if ctx.Err() != nil || s.proxy.ended() {
 				return row, s.explain(fmt.Errorf("count system calls: %w", err))
@@ -186,6 +192,9 @@ func (s *session) measure(ctx context.Context) (*load.Result, error) {
 	a, err := s.snapshot(pids)
 	if err != nil {
 		return nil, err
+	}
+	if s.probe != nil {
+		s.probe(pids)
 	}
 	ev, err := s.load.expect(ctx, load.End, time.Duration(s.secs()*float64(time.Second))+replyWait)
 	if err != nil {

@@ -23,6 +23,9 @@ var (
 	OriginTLSAddrPort = netip.AddrPortFrom(OriginAddr, 8443)
 )
 
+// ProxyOutDev is the proxy's device towards the origin.
+const ProxyOutDev = "prx1"
+
 const netnsDir = "/run/netns"
 
 // link is one veth pair between two roles.
@@ -41,7 +44,7 @@ func (l *Lab) buildNet() error {
 			return err
 		}
 	}
-	for _, k := range []link{l.clientLink(), {l.Proxy, l.Origin, "prx1", "srv0", ProxyOutAddr, OriginAddr}} {
+	for _, k := range []link{l.clientLink(), {l.Proxy, l.Origin, ProxyOutDev, "srv0", ProxyOutAddr, OriginAddr}} {
 		if err := k.build(); err != nil {
 			return err
 		}

@@ -111,6 +111,35 @@ func TestTakeErrors(t *testing.T) {
 	}
 }
 
+func FuzzTake(f *testing.F) {
+	pattern, err := sys.NewPattern()
+	if err != nil {
+		f.Fatal(err)
+	}
+	sc, err := scenario.Parse("relay-ka-10")
+	if err != nil {
+		f.Fatal(err)
+	}
+	good := "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n" + string(pattern.Data[:10])
+	f.Add(uint8(stHead), good, 7)
+	f.Add(uint8(stTunnel), "HTTP/1.1 200 OK\r\n\r\n", 3)
+	f.Add(uint8(stSocksHello), "\x05\x00", 1)
+	f.Add(uint8(stSocksReply), "\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00", 4)
+	cfg := Config{Scenario: sc, Origin: netip.MustParseAddrPort("10.0.2.2:8000"), Verify: true}
+	f.Fuzz(func(t *testing.T, at uint8, text string, cut int) {
+		c := &client{cfg: cfg, kind: sc.Kind, pattern: pattern, wire: newWire(cfg, pattern), idle: newFifo(1), retry: newFifo(1), rec: newRecord()}
+		c.opening, c.busy = 1, 1
+		k := &conn{fd: -1, state: state(at % uint8(stEOF+1)), want: true, length: sc.Size}
+		cut = min(max(cut, 0), len(text))
+		if kind := c.take(k, []byte(text[:cut])); kind == "" {
+			c.take(k, []byte(text[cut:]))
+		}
+		if len(k.in) > maxHead || c.total > 1 {
+			t.Errorf("%d bytes are kept, %d requests counted", len(k.in), c.total)
+		}
+	})
+}
+
 func TestWire(t *testing.T) {
 	c := newTestClient(t, "http-ka-2k-50k-7")
 	request := string(c.wire.ask[0].request)

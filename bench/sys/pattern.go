@@ -9,7 +9,7 @@ import (
 
 // PatternSize is the period in bytes of the data both sides send: byte i of
 // any body is byte i%PatternSize of the pattern.
-const PatternSize = 4 << 20
+const PatternSize = 1 << 20
 
 // Pattern is the test data, in memory and as a file for sendfile(2).
 type Pattern struct {
