@@ -229,6 +229,31 @@ func TestMoveStreams(t *testing.T) {
 	b.checkLog(lasted, 1)
 }
 
+// TestMoveThousands moves many idle tunnels at once.
+func TestMoveThousands(t *testing.T) {
+	t.Parallel()
+	const n = 2000
+	echo, ppm := echoOrigin(t), port(t)
+	d := start(t, fmt.Sprintf("workers 1\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo))
+	var conns []net.Conn
+	for range n {
+		c := dial(t, ppm)
+		mustPing(t, c)
+		conns = append(conns, c)
+	}
+	b := &moveBed{daemon: d}
+	began := time.Now()
+	if _, stderr, code := d.ctl("drain", "--worker", "0", "--timeout", "60"); code != 0 {
+		t.Fatalf("drain: %s", stderr)
+	}
+	b.awaitMoved()
+	t.Logf("%d tunnels have moved after %v", n, time.Since(began))
+	for _, c := range conns {
+		mustPing(t, c)
+		c.Close()
+	}
+}
+
 // TestMoveTargetKilled kills the successor that takes sessions over. Those it
 // had are lost, all others go on where they were, and follow to the next.
 func TestMoveTargetKilled(t *testing.T) {
