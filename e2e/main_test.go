@@ -20,6 +20,9 @@ var binDir, daemonBin, ctlBin string
 const reuseEnv = "E2E_BIN"
 
 func TestMain(m *testing.M) {
+	if isFake() {
+		os.Exit(runFake())
+	}
 	flag.Parse()
 	os.Exit(runAll(m))
 }

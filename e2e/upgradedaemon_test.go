@@ -87,7 +87,7 @@ func (d *daemon) finishUpgraded() {
 			t.Logf("the daemon printed:\n%s", d.printed())
 		}
 	}()
-	if !t.Failed() {
+	if !t.Failed() && readPID(d.pidFile()) > 0 && !d.isDraining() {
 		eventually(t, patience, func() string {
 			if n := d.stats().Total["open"]; n != 0 {
 				return fmt.Sprintf("%d sessions are open", n)
@@ -159,4 +159,10 @@ func (d *daemon) awaitOpen(n uint64) {
 		}
 		return ""
 	})
+}
+
+// isDraining says whether the daemon has been told to stop.
+func (d *daemon) isDraining() bool {
+	out, _, code := d.ctl("-o", "json", "status")
+	return code != 0 || strings.Contains(out, `"state": "draining"`)
 }

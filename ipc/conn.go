@@ -195,7 +195,11 @@ func (c *Conn) Recv() (*Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+	if flags&unix.MSG_CTRUNC != 0 {
+		closeAll(fds)
+		return nil, fmt.Errorf("%w: not all of its descriptors could be received: %w", ErrFrame, unix.EMFILE)
+	}
+	if flags&unix.MSG_TRUNC != 0 {
 		closeAll(fds)
 		return nil, fmt.Errorf("%w: a packet of %d bytes was cut off (flags %#x)", ErrFrame, size, flags)
 	}
