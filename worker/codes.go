@@ -8,7 +8,7 @@ import (
 
 // code is the error code of the log (%E); the numbers are those of 3proxy.
 // Codes 1 to 10 come from acl.
-type code int
+type code int16
 
 const (
 	codeOK          code = 0

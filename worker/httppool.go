@@ -26,6 +26,7 @@ type originPool struct {
 	// the order in which they became idle.
 	oldest, newest *upstream
 	count          int
+	free           *poolLinks
 	sweep          relay.Timer
 	key            []byte
 }
@@ -43,6 +44,22 @@ type poolLinks struct {
 	above, below *upstream
 	older, newer *upstream
 	since        int64
+	next         *poolLinks // of those that are not in use
+}
+
+func (p *originPool) takeLinks() *poolLinks {
+	k := p.free
+	if k == nil {
+		return &poolLinks{owner: p}
+	}
+	p.free = k.next
+	k.next = nil
+	return k
+}
+
+func (p *originPool) freeLinks(k *poolLinks) {
+	*k = poolLinks{owner: p, next: p.free}
+	p.free = k
 }
 
 func (p *originPool) init(w *Worker) {
@@ -95,7 +112,9 @@ func (p *originPool) put(s *session, u *upstream) {
 		p.buckets[b.key] = b
 	}
 	u.s = nil
-	u.pool = poolLinks{owner: p, bucket: b, below: b.head, older: p.newest, since: p.w.loop.Now()}
+	k := p.takeLinks()
+	k.bucket, k.below, k.older, k.since = b, b.head, p.newest, p.w.loop.Now()
+	u.pool = k
 	if b.head != nil {
 		b.head.pool.above = u
 	}
@@ -118,7 +137,7 @@ func (p *originPool) put(s *session, u *upstream) {
 }
 
 func (p *originPool) unlink(u *upstream) {
-	k := &u.pool
+	k := u.pool
 	if k.above != nil {
 		k.above.pool.below = k.below
 	} else {
@@ -137,7 +156,8 @@ func (p *originPool) unlink(u *upstream) {
 	} else {
 		p.newest = k.older
 	}
-	u.pool = poolLinks{}
+	u.pool = nil
+	p.freeLinks(k)
 	p.count--
 }
 

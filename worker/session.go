@@ -61,16 +61,13 @@ type session struct {
 	host string
 	addr netip.Addr
 	port uint16
+	code code
 	op   config.Operations
 
 	// began is when the request began; in and out count its bytes that did
 	// not pass through the flows.
 	began   int64
 	in, out uint64
-	code    code
-	phase   phase
-	// halfClosed says that one direction of a tunnel has ended.
-	halfClosed bool
 	// unsent is what the peers had not acknowledged when a timer last looked,
 	// drained when that last became less.
 	unsent  int
@@ -78,6 +75,9 @@ type session struct {
 	// lastMoved is when a direction that has ended last moved bytes, as far as
 	// the flow does not know.
 	lastMoved int64
+	phase     phase
+	// halfClosed says that one direction of a tunnel has ended.
+	halfClosed bool
 	// logged says that the request has been logged and counted.
 	logged bool
 }
@@ -93,7 +93,8 @@ type upstream struct {
 	host string
 	user string
 	next *upstream
-	pool poolLinks
+	// pool is set while the connection is in the pool.
+	pool *poolLinks
 }
 
 // serves reports whether the connection is one to the present target of s,
