@@ -25,6 +25,9 @@ import (
 type legacy struct {
 	shm     *ipc.Shm
 	orphans []*orphan
+	// failed are the names of orphans that could not be taken over: they end
+	// by themselves.
+	failed []string
 }
 
 // orphan is a worker of an earlier supervisor.
@@ -116,8 +119,12 @@ func (d *daemon) greetOrphans(deadline time.Time) {
 			return
 		}
 		for _, name := range names {
+			if slices.Contains(d.legacy.failed, name) {
+				continue
+			}
 			if err := d.greetOrphan(name, deadline); err != nil {
-				d.logf("warning: worker of the supervisor before at %s: %v", name, err)
+				d.legacy.failed = append(d.legacy.failed, name)
+				d.logf("warning: a worker of the supervisor before, at %s, cannot be taken over, and ends by itself: %v", name, err)
 			}
 		}
 	}
@@ -234,12 +241,17 @@ func (d *daemon) lateOrphans() map[int]int {
 	uid := workerUID(d.startConfig, os.Geteuid())
 	for row := range d.legacy.shm.Rows() {
 		pid := d.legacy.shm.RowPID(row)
-		known := slices.ContainsFunc(d.legacy.orphans, func(o *orphan) bool { return o.pid == pid })
-		if pid > 0 && !known && isWorker(pid, uid) {
+		if pid > 0 && !d.hasAnswered(pid) && isWorker(pid, uid) {
 			late[row] = pid
 		}
 	}
 	return late
+}
+
+// hasAnswered says whether a worker has been heard of, for good or bad.
+func (d *daemon) hasAnswered(pid int) bool {
+	return slices.ContainsFunc(d.legacy.orphans, func(o *orphan) bool { return o.pid == pid }) ||
+		slices.ContainsFunc(d.legacy.failed, func(name string) bool { return strings.HasSuffix(name, "/"+strconv.Itoa(pid)) })
 }
 
 // isWorker says whether a process is a worker of this user. Its number came

@@ -102,3 +102,46 @@ func TestRestoreSlots(t *testing.T) {
 		t.Errorf("%d connections are counted", n)
 	}
 }
+
+// TestOddOrphan has an orphan of another version: it is left alone.
+func TestOddOrphan(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c")
+	socket, err := ipc.ListenOrphan(ipc.Family(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := make(chan int)
+	go func() {
+		n := 0
+		defer func() { accepted <- n }()
+		for {
+			conn, _, err := socket.Accept()
+			if err != nil {
+				return
+			}
+			n++
+			_ = conn.Send(ipc.MsgOrphan, 0, ipc.Orphan{Version: ipc.Version + 1})
+			_ = conn.Close()
+		}
+	}()
+	shm, err := ipc.CreateShm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shm.Close()
+	shm.SetRows(1)
+	shm.SetRowOwner(0, 0, os.Getpid())
+	d := &daemon{
+		startConfig: &config.Config{Control: config.Control{Path: path}},
+		messages:    &messages{lines: make(chan message, 4)},
+		legacy:      legacy{shm: shm},
+	}
+	d.findLegacy()
+	_ = socket.Close()
+	if n := <-accepted; n != 1 || len(d.legacy.orphans) > 0 || !d.hasAnswered(os.Getpid()) {
+		t.Errorf("%d connections, %d orphans, failed %v", n, len(d.legacy.orphans), d.legacy.failed)
+	}
+	if m := <-d.lines; !strings.Contains(m.text, "cannot be taken over") {
+		t.Errorf("message %q", m.text)
+	}
+}
