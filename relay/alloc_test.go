@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,7 @@ func (p *pingPong) pass(from, to int) bool {
 	}
 	for got := 0; got < len(p.req); {
 		p.x.l.turn()
+		p.x.l.submit()
 		if n, err := unix.Read(to, p.buf); err == nil {
 			got += n
 		} else if err != unix.EAGAIN {
@@ -42,7 +44,9 @@ func (p *pingPong) round(t *testing.T) {
 }
 
 // A request through a tunnel costs one turn each way and allocates nothing.
-func TestPingPongCost(t *testing.T) {
+func TestPingPongCost(t *testing.T) { eachEngine(t, testPingPongCost) }
+
+func testPingPongCost(t *testing.T) {
 	l := newTestLoop(t, bigPipes)
 	l.StopTimer(&l.beat)
 	p := newPingPong(l, &autoPolicy, 1024)
@@ -63,7 +67,9 @@ func TestPingPongCost(t *testing.T) {
 
 // Nor do bulk, back pressure, timers and pipes allocate once the pools are
 // filled.
-func TestBulkAllocatesNothing(t *testing.T) {
+func TestBulkAllocatesNothing(t *testing.T) { eachEngine(t, testBulkAllocatesNothing) }
+
+func testBulkAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
@@ -99,7 +105,9 @@ func TestBulkAllocatesNothing(t *testing.T) {
 
 // A connection that comes and goes allocates nothing either: slots, timers and
 // the Conn are reused.
-func TestOpenCloseAllocatesNothing(t *testing.T) {
+func TestOpenCloseAllocatesNothing(t *testing.T) { eachEngine(t, testOpenCloseAllocatesNothing) }
+
+func testOpenCloseAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
@@ -123,15 +131,23 @@ func TestOpenCloseAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkPingPong1K(b *testing.B) {
-	t := &testing.T{}
-	loop, err := NewLoop(bigPipes)
-	if err != nil {
-		b.Fatal(err)
+	for _, e := range []Engine{EngineEpoll, EngineURing} {
+		b.Run(e.String(), func(b *testing.B) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			t := &testing.T{}
+			o := bigPipes
+			o.Engine = e
+			loop, err := NewLoop(o)
+			if err != nil {
+				b.Fatal(err)
+			}
+			p := newPingPong(&testLoop{Loop: loop, t: t}, &autoPolicy, 1024)
+			for b.Loop() {
+				p.round(t)
+			}
+			p.x.free()
+			loop.closeDescriptors()
+		})
 	}
-	p := newPingPong(&testLoop{Loop: loop, t: t}, &autoPolicy, 1024)
-	for b.Loop() {
-		p.round(t)
-	}
-	p.x.free()
-	loop.closeDescriptors()
 }

@@ -18,6 +18,9 @@ type chunk struct {
 	class    int
 }
 
+// bytes returns what is still to be written.
+func (c *chunk) bytes() []byte { return c.data[c.off:c.end] }
+
 type chunkPool struct {
 	free [len(chunkSizes)]*chunk
 }

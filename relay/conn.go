@@ -31,7 +31,7 @@ type Handler interface {
 }
 
 const (
-	flagReadable   uint16 = 1 << iota // a read may bring something
+	flagReadable   uint32 = 1 << iota // a read may bring something
 	flagWritable                      // a write may be taken
 	flagHangup                        // EPOLLHUP or EPOLLERR was seen
 	flagRDHUP                         // the peer's FIN has arrived
@@ -47,9 +47,11 @@ const (
 	flagDistrust                      // a short read proves nothing here
 	flagUnsent                        // nothing has been written, TCP_NODELAY not set
 	flagNagle                         // one write has been made without TCP_NODELAY
+	// Of io_uring:
+	flagEnded  // OnEOF or the end of a flow has been reported
+	flagBulk   // reads fill the ring's buffers: poll and read instead
+	flagPolled // a poll has told of input, which no splice has brought yet
 )
-
-const connEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET&(1<<32-1)
 
 // readsPerTurn bounds the reads of one connection in one turn.
 const readsPerTurn = 4
@@ -71,10 +73,11 @@ type Conn struct {
 	errno   unix.Errno
 	// readSize bounds one read in bytes; 0 means the loop's.
 	readSize int32
-	flags    uint16
+	flags    uint32
 	opened   bool
 	// later is 1 + the index of what has been put off in the loop's list.
 	later uint8
+	uring uringConn
 }
 
 // IsOpen reports whether the connection has a descriptor.
@@ -101,7 +104,7 @@ func (l *Loop) Open(c *Conn, fd int32, h Handler) unix.Errno {
 	return l.register(c, fd, h, flagWritable)
 }
 
-func (l *Loop) register(c *Conn, fd int32, h Handler, flags uint16) unix.Errno {
+func (l *Loop) register(c *Conn, fd int32, h Handler, flags uint32) unix.Errno {
 	errno := l.adopt(c, fd, h, flags)
 	if errno != 0 {
 		sys.Close(fd)
@@ -110,15 +113,19 @@ func (l *Loop) register(c *Conn, fd int32, h Handler, flags uint16) unix.Errno {
 }
 
 // adopt is register without closing the descriptor on failure.
-func (l *Loop) adopt(c *Conn, fd int32, h Handler, flags uint16) unix.Errno {
+func (l *Loop) adopt(c *Conn, fd int32, h Handler, flags uint32) unix.Errno {
 	slot, gen := l.takeSlot(source{kind: sourceConn, conn: c})
-	if errno := sys.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, fd, connEvents, eventData(slot, gen)); errno != 0 {
-		l.freeSlot(slot)
-		return errno
+	if l.ring == nil {
+		if errno := sys.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, fd, connEvents, eventData(slot, gen)); errno != 0 {
+			l.freeSlot(slot)
+			return errno
+		}
 	}
-	queued := c.flags & flagQueued
+	queued, listed := c.flags&flagQueued, c.uring.armed&uringTouched
 	next := c.next
 	*c = Conn{loop: l, h: h, fd: fd, slot: slot, gen: gen, flags: flags | queued, next: next, opened: true}
+	c.uring.armed = listed
+	l.touch(c)
 	l.conns++
 	return 0
 }
@@ -158,7 +165,12 @@ func (l *Loop) Connect(c *Conn, t *Target, h Handler) (op string, errno unix.Err
 		return "socket", errno
 	}
 	if op, errno = l.prepare(fd, t); errno == 0 {
-		op, errno = "connect", sys.Connect(fd, &l.sa)
+		// The ring connects TCP with its next submission; a Unix socket does not
+		// wait for its peer.
+		op, errno = "connect", unix.EINPROGRESS
+		if l.ring == nil || t.Unix != "" {
+			errno = sys.Connect(fd, &l.sa)
+		}
 	}
 	// A Unix socket whose queue is full says EAGAIN and is not connecting.
 	if errno != 0 && errno != unix.EINPROGRESS {
@@ -166,7 +178,8 @@ func (l *Loop) Connect(c *Conn, t *Target, h Handler) (op string, errno unix.Err
 		return op, errno
 	}
 	flags := flagConnecting
-	if errno == 0 {
+	started := errno == unix.EINPROGRESS
+	if !started {
 		flags |= flagWritable
 	}
 	switch {
@@ -178,8 +191,11 @@ func (l *Loop) Connect(c *Conn, t *Target, h Handler) (op string, errno unix.Err
 	if errno := l.register(c, fd, h, flags); errno != 0 {
 		return "epoll_ctl", errno
 	}
-	if errno == 0 {
+	switch {
+	case !started:
 		l.run.push(c)
+	case l.ring != nil:
+		l.ring.connect(c, &l.sa)
 	}
 	return "", 0
 }
@@ -235,12 +251,23 @@ func (c *Conn) Close() {
 	if c.out != nil {
 		c.out.detach()
 	}
-	c.pend.release(&l.chunks)
+	if l.ring != nil {
+		l.ring.closeConn(c)
+	} else {
+		sys.Close(c.fd)
+	}
 	l.freeSlot(c.slot)
-	sys.Close(c.fd)
-	l.conns--
+	c.forget()
+}
+
+// forget makes c a closed connection; its descriptor and its place in the table
+// have been seen to.
+func (c *Conn) forget() {
+	c.pend.release(&c.loop.chunks)
+	c.loop.conns--
 	c.opened, c.fd, c.gen, c.h = false, -1, 0, nil
 	c.flags &= flagQueued
+	c.uring = uringConn{armed: c.uring.armed & uringTouched}
 }
 
 // Reset closes the connection with a RST instead of a FIN, SO_LINGER of
@@ -257,6 +284,9 @@ func (c *Conn) StartRead() {
 	c.flags |= flagReading
 	if c.flags&(flagReadable|flagDrained) != 0 {
 		c.loop.run.push(c)
+	}
+	if c.opened {
+		c.loop.touch(c)
 	}
 }
 
@@ -292,8 +322,11 @@ func (c *Conn) Unsent() int {
 // in the pipe of a flow.
 func (c *Conn) Blocked() bool {
 	c.writePutOff()
-	return c.pend.length > 0 || c.out != nil && c.out.inPipe > 0
+	return c.blocked()
 }
+
+// blocked is Blocked without making the write that has been put off.
+func (c *Conn) blocked() bool { return c.pend.length > 0 || c.out != nil && c.out.inPipe > 0 }
 
 // HangupSeen reports whether the peer has closed or reset its side, as far as
 // events have told.
@@ -382,6 +415,7 @@ func (c *Conn) sendFailed(errno unix.Errno) bool {
 	switch errno {
 	case unix.EAGAIN:
 		c.flags &^= flagWritable
+		c.loop.touch(c)
 	case unix.EINTR:
 		c.loop.run.push(c)
 	default:
@@ -399,6 +433,7 @@ func (c *Conn) hold(p []byte) {
 	}
 	c.flags |= flagWaiting
 	c.pend.append(&c.loop.chunks, p)
+	c.loop.touch(c)
 }
 
 // fail remembers a failure; OnError is called from the run list, not from
@@ -431,7 +466,7 @@ func (c *Conn) Shutdown() {
 	sys.ShutdownWrite(c.fd)
 }
 
-// event takes the readiness that epoll reports.
+// event takes the readiness that epoll or a poll request of the ring reports.
 func (c *Conn) event(ev uint32) {
 	if ev&unix.EPOLLPRI != 0 {
 		c.flags |= flagUrgent
@@ -453,6 +488,7 @@ func (c *Conn) event(ev uint32) {
 
 // process does what readiness and wishes allow now.
 func (c *Conn) process() {
+	c.loop.touch(c)
 	if c.flags&flagConnecting != 0 {
 		if c.flags&flagWritable != 0 {
 			c.connected()
@@ -491,8 +527,9 @@ func (c *Conn) process() {
 
 func (c *Conn) connected() {
 	c.flags &^= flagConnecting
-	var errno unix.Errno
-	if c.flags&flagHangup != 0 {
+	errno := c.uring.late
+	c.uring.late = 0
+	if errno == 0 && c.flags&flagHangup != 0 {
 		errno = sys.SocketError(c.fd)
 	}
 	if errno != 0 {
@@ -506,6 +543,11 @@ func (c *Conn) connected() {
 
 // report calls OnError for the remembered failure, once.
 func (c *Conn) report() {
+	if c.uring.armed&uringRecv != 0 {
+		// What it brings comes before the failure.
+		c.loop.ring.cancelRecv(c)
+		return
+	}
 	if c.flags&flagReported == 0 {
 		c.flags |= flagReported
 		c.h.OnError(c, c.errno)
@@ -554,16 +596,25 @@ func (c *Conn) read() {
 
 func (c *Conn) eof() {
 	c.flags &^= flagReading | flagReadable | flagDrained
+	c.flags |= flagEnded
 	c.h.OnEOF(c)
+}
+
+// readLimit returns the size in bytes of one read.
+func (c *Conn) readLimit() int {
+	if c.readSize != 0 {
+		return int(c.readSize)
+	}
+	return c.loop.readSize
 }
 
 // recv reads once into the shared buffer. A read that does not fill it has
 // emptied the socket: what comes later raises a new event. If the FIN had
 // already arrived, it is next, and no further read is needed to see it.
 func (c *Conn) recv() ([]byte, unix.Errno) {
-	size := int(c.readSize)
-	if size == 0 {
-		size = c.loop.readSize
+	size := c.readLimit()
+	if c.loop.ring != nil {
+		return c.recvRing(size)
 	}
 	buf := c.loop.buf[:size]
 	n, errno := sys.Recv(c.fd, buf)
@@ -601,7 +652,7 @@ func (c *Conn) flush() {
 	for c.pend.length > 0 {
 		c.endNagle()
 		k := c.pend.head
-		n, errno := sys.Send(c.fd, k.data[k.off:k.end], 0)
+		n, errno := sys.Send(c.fd, k.bytes(), 0)
 		if errno != 0 {
 			c.sendFailed(errno)
 			return

@@ -16,7 +16,9 @@ func addrPort(sa *unix.SockaddrInet4) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
 }
 
-func TestConnect(t *testing.T) {
+func TestConnect(t *testing.T) { eachEngine(t, testConnect) }
+
+func testConnect(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	ln, sa := listenTCP(t, 8)
 	closeOnCleanup(t, ln)
@@ -51,7 +53,9 @@ func TestConnect(t *testing.T) {
 
 // TCP_NODELAY is in force from the second write on, and not asked for where it
 // is not wanted.
-func TestNoDelay(t *testing.T) {
+func TestNoDelay(t *testing.T) { eachEngine(t, testNoDelay) }
+
+func testNoDelay(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	ln, sa := listenTCP(t, 8)
 	closeOnCleanup(t, ln)
@@ -77,7 +81,9 @@ func TestNoDelay(t *testing.T) {
 	}
 }
 
-func TestConnectUnix(t *testing.T) {
+func TestConnectUnix(t *testing.T) { eachEngine(t, testConnectUnix) }
+
+func testConnectUnix(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	path := filepath.Join(t.TempDir(), "s")
 	for _, name := range []string{path, fmt.Sprintf("@relay-test-%d", unix.Getpid())} {
@@ -123,7 +129,9 @@ func connectFails(l *testLoop, target *Target) unix.Errno {
 	return h.errno
 }
 
-func TestConnectFails(t *testing.T) {
+func TestConnectFails(t *testing.T) { eachEngine(t, testConnectFails) }
+
+func testConnectFails(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	ln, sa := listenTCP(t, 1)
 	unix.Close(ln)
@@ -146,7 +154,9 @@ func TestConnectFails(t *testing.T) {
 
 // A connection whose SYN is never answered stays silent until its owner closes
 // it, as upon a timeout.
-func TestConnectTimesOut(t *testing.T) {
+func TestConnectTimesOut(t *testing.T) { eachEngine(t, testConnectTimesOut) }
+
+func testConnectTimesOut(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	ln, sa := listenTCP(t, 0)
 	closeOnCleanup(t, ln)
@@ -173,7 +183,9 @@ func TestConnectTimesOut(t *testing.T) {
 
 // What is written before the connection stands goes out when it does, and the
 // FIN after it.
-func TestWriteBeforeConnected(t *testing.T) {
+func TestWriteBeforeConnected(t *testing.T) { eachEngine(t, testWriteBeforeConnected) }
+
+func testWriteBeforeConnected(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	ln, sa := listenTCP(t, 8)
 	closeOnCleanup(t, ln)
@@ -214,7 +226,9 @@ func writeRandomly(r *rand.Rand, c *Conn, p []byte) {
 	}
 }
 
-func TestWriteToSlowReader(t *testing.T) {
+func TestWriteToSlowReader(t *testing.T) { eachEngine(t, testWriteToSlowReader) }
+
+func testWriteToSlowReader(t *testing.T) {
 	for _, pair := range []func(*testing.T) (int, int){tcpPair, unixPair} {
 		for seed := range uint64(2) {
 			l := newTestLoop(t, Options{})
@@ -258,7 +272,9 @@ func TestWriteToSlowReader(t *testing.T) {
 }
 
 // A write that the socket takes whole makes no OnSent; NotifySent does, once.
-func TestNotifySent(t *testing.T) {
+func TestNotifySent(t *testing.T) { eachEngine(t, testNotifySent) }
+
+func testNotifySent(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	peer, fd := tcpPair(t)
 	closeOnCleanup(t, peer)
@@ -287,7 +303,9 @@ func TestNotifySent(t *testing.T) {
 	c.Close()
 }
 
-func TestReadAndEOF(t *testing.T) {
+func TestReadAndEOF(t *testing.T) { eachEngine(t, testReadAndEOF) }
+
+func testReadAndEOF(t *testing.T) {
 	for _, size := range []int{0, 1, 5, 1 << 16} {
 		l := newTestLoop(t, Options{})
 		peer, fd := tcpPair(t)
@@ -313,7 +331,8 @@ func TestReadAndEOF(t *testing.T) {
 	}
 }
 
-// With the FIN in the same event no further read is needed to see the end.
+// With the FIN in the same event of epoll no further read is needed to see the
+// end.
 func TestEOFIsInferred(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	peer, fd := tcpPair(t)
@@ -334,7 +353,9 @@ func TestEOFIsInferred(t *testing.T) {
 }
 
 // Data that arrives after the handler has stopped waits, as does the end.
-func TestStopRead(t *testing.T) {
+func TestStopRead(t *testing.T) { eachEngine(t, testStopRead) }
+
+func testStopRead(t *testing.T) {
 	for _, size := range []int{0, 3} {
 		l := newTestLoop(t, Options{})
 		peer, fd := tcpPair(t)
@@ -370,7 +391,9 @@ func TestStopRead(t *testing.T) {
 }
 
 // A short read before urgent data is not the end of what has come (tcp(7)).
-func TestUrgentData(t *testing.T) {
+func TestUrgentData(t *testing.T) { eachEngine(t, testUrgentData) }
+
+func testUrgentData(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	peer, fd := tcpPair(t)
 	closeOnCleanup(t, peer)
@@ -419,7 +442,9 @@ var states = []struct {
 	}},
 }
 
-func TestResetIsReportedOnce(t *testing.T) {
+func TestResetIsReportedOnce(t *testing.T) { eachEngine(t, testResetIsReportedOnce) }
+
+func testResetIsReportedOnce(t *testing.T) {
 	for _, s := range states {
 		t.Run(s.name, func(t *testing.T) {
 			l := newTestLoop(t, Options{})
@@ -450,7 +475,9 @@ func TestResetIsReportedOnce(t *testing.T) {
 }
 
 // A peer that closes in order ends the stream, and no error is made of it.
-func TestOrderlyCloseIsNoError(t *testing.T) {
+func TestOrderlyCloseIsNoError(t *testing.T) { eachEngine(t, testOrderlyCloseIsNoError) }
+
+func testOrderlyCloseIsNoError(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	for _, pair := range []func(*testing.T) (int, int){tcpPair, unixPair} {
 		peer, fd := pair(t)
@@ -474,7 +501,9 @@ func TestOrderlyCloseIsNoError(t *testing.T) {
 }
 
 // What came before a close is read first, even when the close was a reset.
-func TestDataBeforeClose(t *testing.T) {
+func TestDataBeforeClose(t *testing.T) { eachEngine(t, testDataBeforeClose) }
+
+func testDataBeforeClose(t *testing.T) {
 	for _, end := range []func(int){func(fd int) { unix.Close(fd) }, func(fd int) { unix.Shutdown(fd, unix.SHUT_WR) }} {
 		for _, pair := range []func(*testing.T) (int, int){tcpPair, unixPair} {
 			l := newTestLoop(t, Options{BufferSize: 1000})
@@ -500,7 +529,9 @@ func TestDataBeforeClose(t *testing.T) {
 
 // Each callback may close its connection and open it again at once on another
 // descriptor; nothing of the first life may reach the second.
-func TestCloseAndReuseInCallbacks(t *testing.T) {
+func TestCloseAndReuseInCallbacks(t *testing.T) { eachEngine(t, testCloseAndReuseInCallbacks) }
+
+func testCloseAndReuseInCallbacks(t *testing.T) {
 	for _, call := range []string{"connect", "data", "eof", "sent", "error", "flow"} {
 		t.Run(call, func(t *testing.T) {
 			l := newTestLoop(t, Options{BufferSize: 64})
@@ -578,13 +609,16 @@ func TestCloseAndReuseInCallbacks(t *testing.T) {
 	}
 }
 
-func TestResetSendsRST(t *testing.T) {
+func TestResetSendsRST(t *testing.T) { eachEngine(t, testResetSendsRST) }
+
+func testResetSendsRST(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	peer, fd := tcpPair(t)
 	closeOnCleanup(t, peer)
 	var c Conn
 	l.open(&c, fd, &recorder{t: t})
 	c.Reset()
+	l.settle()
 	if _, _, err := peerRead(peer, 1); err != unix.ECONNRESET {
 		t.Errorf("peer reads %v, ECONNRESET wanted", err)
 	}
@@ -607,9 +641,26 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
+// The ring finds out later that a descriptor is no socket.
+func TestNoSocketInRing(t *testing.T) {
+	onRing(t, func(t *testing.T) {
+		l := newTestLoop(t, Options{})
+		reg, err := unix.Open("/proc/self/exe", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		must(t, err)
+		h := recorder{t: t}
+		var c Conn
+		l.open(&c, reg, &h)
+		c.StartRead()
+		l.until("the failure", func() bool { return h.err == 1 })
+		c.Close()
+	})
+}
+
 // A flood from one peer does not keep the others waiting: each turn reads a
 // bounded number of times from it.
-func TestReadsPerTurn(t *testing.T) {
+func TestReadsPerTurn(t *testing.T) { eachEngine(t, testReadsPerTurn) }
+
+func testReadsPerTurn(t *testing.T) {
 	l := newTestLoop(t, Options{BufferSize: 1000})
 	peer, fd := tcpPair(t)
 	closeOnCleanup(t, peer)

@@ -18,6 +18,8 @@ type Detached struct {
 	// Input has been read and not been handed on: an engine with a read under
 	// way may get bytes that nobody asks for any more.
 	Input []byte
+	// Broken says that the peer has reset the connection.
+	Broken bool
 	// Shutdown says that a FIN is due after Output.
 	Shutdown bool
 	// DistrustShortReads and ReadSize are what the methods of that name set.
@@ -32,7 +34,9 @@ type Detached struct {
 
 // Detachable reports whether the connection can be detached: it is established
 // and has not failed.
-func (c *Conn) Detachable() bool { return c.opened && c.flags&(flagConnecting|flagFailed) == 0 }
+func (c *Conn) Detachable() bool {
+	return c.opened && c.flags&(flagConnecting|flagFailed) == 0 && c.uring.late == 0
+}
 
 // Detach takes the connection out of the loop: it is closed as far as c and
 // its handler are concerned, but its socket stays open and is neither shut
@@ -52,14 +56,15 @@ func (c *Conn) Detach(done func(*Detached)) {
 		Nagle:              c.flags&flagNagle != 0,
 		Flushed:            c.flushed,
 	}
+	if l.ring != nil {
+		l.ring.detach(c, d, done)
+		return
+	}
 	// The socket lives on in another descriptor, so that closing this one
 	// would leave it in the epoll set (epoll(7)).
 	sys.EpollCtl(l.epfd, unix.EPOLL_CTL_DEL, c.fd, 0, 0)
-	c.pend.release(&l.chunks)
 	l.freeSlot(c.slot)
-	l.conns--
-	c.opened, c.fd, c.gen, c.h = false, -1, 0, nil
-	c.flags &= flagQueued
+	c.forget()
 	done(d)
 }
 
@@ -84,6 +89,9 @@ func (l *Loop) Attach(c *Conn, d *Detached, h Handler) unix.Errno {
 	c.hold(d.Output)
 	if d.Shutdown {
 		c.Shutdown()
+	}
+	if d.Broken {
+		c.fail(unix.ECONNRESET)
 	}
 	if c.pend.length > 0 {
 		l.run.push(c)

@@ -58,7 +58,9 @@ func (x *relayed) attach(l *testLoop, p *Policy, cli, srv *Detached, up, down *F
 // Two joined connections change loops again and again, with readers that are
 // slow, and while one direction has ended. Nothing is lost, nothing comes
 // twice.
-func TestDetachWhileRelaying(t *testing.T) {
+func TestDetachWhileRelaying(t *testing.T) { eachEngine(t, testDetachWhileRelaying) }
+
+func testDetachWhileRelaying(t *testing.T) {
 	eachKind(t, func(t *testing.T, pair func(*testing.T) (int, int), p *Policy) {
 		loops := []*testLoop{newTestLoop(t, bigPipes), newTestLoop(t, bigPipes)}
 		x := newRelayed(loops[0], p, func(t *testing.T) (int, int) {
@@ -107,12 +109,15 @@ func TestDetachWhileRelaying(t *testing.T) {
 		x.free()
 		for _, l := range loops {
 			l.pipes.trim(0)
+			l.submit()
 		}
 	})
 }
 
 // A FIN that waits for output goes along with it.
-func TestDetachKeepsShutdown(t *testing.T) {
+func TestDetachKeepsShutdown(t *testing.T) { eachEngine(t, testDetachKeepsShutdown) }
+
+func testDetachKeepsShutdown(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	peer, a := tcpPair(t)
 	closeOnCleanup(t, peer)
@@ -147,7 +152,9 @@ func TestDetachKeepsShutdown(t *testing.T) {
 }
 
 // The events of a descriptor that was given away do not come any more.
-func TestDetachEndsEvents(t *testing.T) {
+func TestDetachEndsEvents(t *testing.T) { eachEngine(t, testDetachEndsEvents) }
+
+func testDetachEndsEvents(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	peer, a := tcpPair(t)
 	closeOnCleanup(t, peer)

@@ -71,6 +71,7 @@ func (l *Loop) StartFlow(f *Flow, src, dst *Conn, length int64, policy *Policy, 
 	if src.flags&(flagReadable|flagDrained|flagHangup) != 0 {
 		l.run.push(src)
 	}
+	l.touch(src)
 }
 
 // Stop ends the flow without OnFlow. Bytes in its pipe are lost.
@@ -108,7 +109,7 @@ func (f *Flow) finish(rest []byte) {
 }
 
 // blocked reports whether the destination has to take something first.
-func (f *Flow) blocked() bool { return f.dst.Blocked() }
+func (f *Flow) blocked() bool { return f.dst.blocked() }
 
 // resume goes on after the destination has become free.
 func (f *Flow) resume() {
@@ -119,6 +120,7 @@ func (f *Flow) resume() {
 	if f.src.flags&(flagReadable|flagDrained|flagHangup) != 0 {
 		f.src.loop.run.push(f.src)
 	}
+	f.src.loop.touch(f.src)
 }
 
 // pump moves what it can in one turn.
@@ -134,8 +136,11 @@ func (f *Flow) pump() {
 			return
 		}
 		// splice stops in front of urgent data, recv passes it (tcp(7)).
-		if f.splicing && src.flags&flagUrgent == 0 {
-			f.spliceOnce()
+		if f.splicing && src.flags&flagUrgent == 0 && !src.hasReceived() {
+			// What has been put off comes before what goes through the pipe.
+			if !f.dst.Blocked() && f.dst.flags&flagFailed == 0 {
+				f.spliceOnce()
+			}
 			return
 		}
 		if !f.copyOnce() || src.gen != gen || src.in != f {
@@ -149,6 +154,7 @@ func (f *Flow) pump() {
 func (f *Flow) end() {
 	f.eof = true
 	f.src.flags &^= flagReadable | flagDrained
+	f.src.flags |= flagEnded
 	f.finish(nil)
 }
 

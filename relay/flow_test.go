@@ -32,7 +32,9 @@ var bigPipes = Options{MaxPipes: 8, PipeSize: 256 << 10}
 
 // Both directions at once, with a reader that takes little at a time, to the
 // end of both streams.
-func TestFlowUnlimited(t *testing.T) {
+func TestFlowUnlimited(t *testing.T) { eachEngine(t, testFlowUnlimited) }
+
+func testFlowUnlimited(t *testing.T) {
 	eachKind(t, func(t *testing.T, pair func(*testing.T) (int, int), p *Policy) {
 		l := newTestLoop(t, bigPipes)
 		x := newRelayed(l, p, pair)
@@ -90,7 +92,9 @@ func readInto(t *testing.T, fd int, got []byte, limit int, ended bool) ([]byte, 
 
 // A flow of known length takes exactly that; what the last read brought beyond
 // it goes to the handler, and nothing is lost between the two.
-func TestFlowLength(t *testing.T) {
+func TestFlowLength(t *testing.T) { eachEngine(t, testFlowLength) }
+
+func testFlowLength(t *testing.T) {
 	eachKind(t, func(t *testing.T, pair func(*testing.T) (int, int), p *Policy) {
 		for _, length := range []int{1, 100, 16 << 10, 100_000, 500_000} {
 			for _, surplus := range []int{0, 1, 5000} {
@@ -131,7 +135,9 @@ func TestFlowLength(t *testing.T) {
 }
 
 // A stream that ends before the length says so.
-func TestFlowEndsEarly(t *testing.T) {
+func TestFlowEndsEarly(t *testing.T) { eachEngine(t, testFlowEndsEarly) }
+
+func testFlowEndsEarly(t *testing.T) {
 	eachKind(t, func(t *testing.T, pair func(*testing.T) (int, int), p *Policy) {
 		l := newTestLoop(t, bigPipes)
 		client, a := pair(t)
@@ -160,7 +166,9 @@ func TestFlowEndsEarly(t *testing.T) {
 
 // Flows may follow each other on the same object from within OnFlow; what the
 // last read brought beyond the first comes before the bytes of the second.
-func TestFlowAfterFlow(t *testing.T) {
+func TestFlowAfterFlow(t *testing.T) { eachEngine(t, testFlowAfterFlow) }
+
+func testFlowAfterFlow(t *testing.T) {
 	eachKind(t, func(t *testing.T, pair func(*testing.T) (int, int), p *Policy) {
 		l := newTestLoop(t, Options{MaxPipes: 8, BufferSize: 1000})
 		client, a := pair(t)
@@ -191,7 +199,9 @@ func TestFlowAfterFlow(t *testing.T) {
 }
 
 // Bulk switches a flow to splicing and small messages switch it back.
-func TestFlowSwitches(t *testing.T) {
+func TestFlowSwitches(t *testing.T) { eachEngine(t, testFlowSwitches) }
+
+func testFlowSwitches(t *testing.T) {
 	l := newTestLoop(t, Options{MaxPipes: 2, PipeSize: 256 << 10})
 	x := newRelayed(l, &autoPolicy, tcpPair)
 	echo := func(n int) {
@@ -267,7 +277,9 @@ func TestSpliceStreak(t *testing.T) {
 }
 
 // Without a pipe a flow copies.
-func TestFlowWithoutPipes(t *testing.T) {
+func TestFlowWithoutPipes(t *testing.T) { eachEngine(t, testFlowWithoutPipes) }
+
+func testFlowWithoutPipes(t *testing.T) {
 	l := newTestLoop(t, Options{MaxPipes: 0})
 	x := newRelayed(l, &alwaysPolicy, tcpPair)
 	p := patterned(6, 1<<20)
@@ -318,7 +330,9 @@ func blockedRelay(l *testLoop) (*relayed, []byte) {
 	return x, fillPipe(l, x)
 }
 
-func TestFullPipeGoesOn(t *testing.T) {
+func TestFullPipeGoesOn(t *testing.T) { eachEngine(t, testFullPipeGoesOn) }
+
+func testFullPipeGoesOn(t *testing.T) {
 	l := newTestLoop(t, bigPipes)
 	x, all := blockedRelay(l)
 	must(t, unix.Shutdown(x.client, unix.SHUT_WR))
@@ -341,7 +355,9 @@ func TestFullPipeGoesOn(t *testing.T) {
 }
 
 // However a flow ends while its pipe holds bytes, the pipe is closed.
-func TestFullPipeIsNotLeaked(t *testing.T) {
+func TestFullPipeIsNotLeaked(t *testing.T) { eachEngine(t, testFullPipeIsNotLeaked) }
+
+func testFullPipeIsNotLeaked(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  func(x *relayed)
@@ -383,7 +399,9 @@ func TestFullPipeIsNotLeaked(t *testing.T) {
 }
 
 // A kernel that cannot splice a socket leaves the flow copying for good.
-func TestSpliceNotSupported(t *testing.T) {
+func TestSpliceNotSupported(t *testing.T) { eachEngine(t, testSpliceNotSupported) }
+
+func testSpliceNotSupported(t *testing.T) {
 	l := newTestLoop(t, bigPipes)
 	x := newRelayed(l, &alwaysPolicy, tcpPair)
 	x.up.pipe = l.pipes.get(0)
@@ -403,7 +421,9 @@ func TestSpliceNotSupported(t *testing.T) {
 }
 
 // Urgent data in a spliced stream: splice stops at it, so the flow copies on.
-func TestFlowUrgentData(t *testing.T) {
+func TestFlowUrgentData(t *testing.T) { eachEngine(t, testFlowUrgentData) }
+
+func testFlowUrgentData(t *testing.T) {
 	for _, p := range policies {
 		t.Run(p.name, func(t *testing.T) {
 			l := newTestLoop(t, bigPipes)
@@ -440,7 +460,9 @@ func TestFlowUrgentData(t *testing.T) {
 
 // A reset on either side of a tunnel is an error, not an end of the stream,
 // whatever the flows are doing.
-func TestFlowReset(t *testing.T) {
+func TestFlowReset(t *testing.T) { eachEngine(t, testFlowReset) }
+
+func testFlowReset(t *testing.T) {
 	eachKind(t, func(t *testing.T, pair func(*testing.T) (int, int), p *Policy) {
 		for _, side := range []string{"client", "server"} {
 			for _, busy := range []bool{false, true} {
@@ -476,7 +498,9 @@ func TestFlowReset(t *testing.T) {
 }
 
 // A flow into a connection that is still connecting goes on when it stands.
-func TestFlowIntoConnecting(t *testing.T) {
+func TestFlowIntoConnecting(t *testing.T) { eachEngine(t, testFlowIntoConnecting) }
+
+func testFlowIntoConnecting(t *testing.T) {
 	for _, p := range policies {
 		t.Run(p.name, func(t *testing.T) {
 			l := newTestLoop(t, bigPipes)
@@ -519,7 +543,9 @@ func TestFlowIntoConnecting(t *testing.T) {
 
 // In a pair of connections over a real listening Unix socket the same holds as
 // over TCP.
-func TestFlowToUnixTarget(t *testing.T) {
+func TestFlowToUnixTarget(t *testing.T) { eachEngine(t, testFlowToUnixTarget) }
+
+func testFlowToUnixTarget(t *testing.T) {
 	l := newTestLoop(t, bigPipes)
 	path := filepath.Join(t.TempDir(), "s")
 	ln, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -562,7 +588,9 @@ func TestFlowToUnixTarget(t *testing.T) {
 
 // One stream at full speed among many slow conversations: a message of these
 // is through after a few turns, and none of these is long.
-func TestFairness(t *testing.T) {
+func TestFairness(t *testing.T) { eachEngine(t, testFairness) }
+
+func testFairness(t *testing.T) {
 	slow := 500
 	if raceEnabled || testing.Short() {
 		slow = 100

@@ -3,11 +3,14 @@ package relay
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"3proxyd/internal/sys"
 )
 
 // childEnv names the part that the test binary plays when a test has started
@@ -21,11 +24,32 @@ func TestMain(m *testing.M) {
 		time.Sleep(time.Millisecond)
 		countFDs()
 		os.Exit(m.Run())
-	case "emfile":
-		os.Exit(childEMFILE())
+	case EngineEpoll.String():
+		os.Exit(childEMFILE(EngineEpoll))
+	case EngineURing.String():
+		os.Exit(childEMFILE(EngineURing))
 	default:
 		os.Exit(2)
 	}
+}
+
+// testEngine is the engine of the loops that a test opens.
+var testEngine = EngineEpoll
+
+// eachEngine runs a test with every engine that this machine permits.
+func eachEngine(t *testing.T, test func(t *testing.T)) {
+	t.Run(EngineEpoll.String(), test)
+	t.Run(EngineURing.String(), func(t *testing.T) { onRing(t, test) })
+}
+
+// onRing runs a test with the engine io_uring.
+func onRing(t *testing.T, test func(t *testing.T)) {
+	if err := sys.ProbeUring(); err != nil {
+		t.Skip(err)
+	}
+	testEngine = EngineURing
+	defer func() { testEngine = EngineEpoll }()
+	test(t)
 }
 
 // limit bounds a wait for something that must come; it is generous because the
@@ -52,7 +76,11 @@ type testLoop struct {
 // is left over.
 func newTestLoop(t *testing.T, o Options) *testLoop {
 	t.Helper()
+	// The ring belongs to one thread.
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
 	before := countFDs()
+	o.Engine = testEngine
 	loop, err := NewLoop(o)
 	if err != nil {
 		t.Fatal(err)
@@ -77,6 +105,15 @@ func newTestLoop(t *testing.T, o Options) *testLoop {
 }
 
 func (l *testLoop) OnTimer(*Timer) { l.SetTimer(&l.beat, nearTickMS, l) }
+
+// submit has the kernel do what the ring has prepared, for peers that are
+// looked at before the next turn.
+func (l *testLoop) submit() {
+	if l.ring != nil {
+		l.ring.prepare()
+		l.ring.submit()
+	}
+}
 
 // until turns the loop until cond holds.
 func (l *testLoop) until(what string, cond func() bool) {

@@ -24,7 +24,9 @@ func peerHas(t *testing.T, peer int) []byte {
 
 // What must be written before the turn ends, is: each operation that looks at
 // the output, or ends it, writes first what was put off.
-func TestPutOffIsWrittenBefore(t *testing.T) {
+func TestPutOffIsWrittenBefore(t *testing.T) { eachEngine(t, testPutOffIsWrittenBefore) }
+
+func testPutOffIsWrittenBefore(t *testing.T) {
 	small, large := []byte("small"), patterned(1, laterMax+1)
 	for name, c := range map[string]struct {
 		do   func(c *Conn)
@@ -64,7 +66,9 @@ func TestPutOffIsWrittenBefore(t *testing.T) {
 }
 
 // Writes of one turn arrive whole and in order, however they are mixed.
-func TestPutOffOrder(t *testing.T) {
+func TestPutOffOrder(t *testing.T) { eachEngine(t, testPutOffOrder) }
+
+func testPutOffOrder(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	var conns [laterWrites + 8]Conn
 	var peers [len(conns)]int
@@ -108,7 +112,9 @@ func TestPutOffOrder(t *testing.T) {
 
 // What a full socket does not take of a write that was put off is pending, and
 // OnSent comes once it is gone.
-func TestPutOffToFullSocket(t *testing.T) {
+func TestPutOffToFullSocket(t *testing.T) { eachEngine(t, testPutOffToFullSocket) }
+
+func testPutOffToFullSocket(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	var conn Conn
 	h := recorder{t: t}
@@ -138,7 +144,9 @@ func TestPutOffToFullSocket(t *testing.T) {
 
 // A failure of a write that was put off reaches OnError from the loop, once, and
 // other connections' writes are made all the same.
-func TestPutOffToBrokenSocket(t *testing.T) {
+func TestPutOffToBrokenSocket(t *testing.T) { eachEngine(t, testPutOffToBrokenSocket) }
+
+func testPutOffToBrokenSocket(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	var broken, sound Conn
 	hb, hs := recorder{t: t}, recorder{t: t}
@@ -159,7 +167,9 @@ func TestPutOffToBrokenSocket(t *testing.T) {
 
 // A write that was put off and finds a reset has taken the socket's error; the
 // reset is no end of the stream all the same.
-func TestPutOffMeetsReset(t *testing.T) {
+func TestPutOffMeetsReset(t *testing.T) { eachEngine(t, testPutOffMeetsReset) }
+
+func testPutOffMeetsReset(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	for range 20 {
 		x := newRelayed(l, &autoPolicy, tcpPair)

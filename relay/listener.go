@@ -61,17 +61,22 @@ func (s *Listener) Resume() unix.Errno {
 		return 0
 	}
 	s.loop.StopTimer(&s.retry)
-	events := uint32(unix.EPOLLIN)
-	if s.shared {
-		events |= unix.EPOLLEXCLUSIVE
-	}
 	s.slot, s.gen = s.loop.takeSlot(source{kind: sourceListener, lis: s})
-	if errno := sys.EpollCtl(s.loop.epfd, unix.EPOLL_CTL_ADD, s.fd, events, eventData(s.slot, s.gen)); errno != 0 {
+	if s.loop.ring != nil {
+		s.loop.ring.pollListener(s)
+	} else if errno := sys.EpollCtl(s.loop.epfd, unix.EPOLL_CTL_ADD, s.fd, s.events(), eventData(s.slot, s.gen)); errno != 0 {
 		s.loop.freeSlot(s.slot)
 		return errno
 	}
 	s.active = true
 	return 0
+}
+
+func (s *Listener) events() uint32 {
+	if s.shared {
+		return unix.EPOLLIN | unix.EPOLLEXCLUSIVE
+	}
+	return unix.EPOLLIN
 }
 
 // Pause stops accepting; connections wait in the queue.
@@ -80,7 +85,11 @@ func (s *Listener) Pause() {
 	if !s.active {
 		return
 	}
-	sys.EpollCtl(s.loop.epfd, unix.EPOLL_CTL_DEL, s.fd, 0, 0)
+	if s.loop.ring != nil {
+		s.loop.ring.cancelListener(s)
+	} else {
+		sys.EpollCtl(s.loop.epfd, unix.EPOLL_CTL_DEL, s.fd, 0, 0)
+	}
 	s.loop.freeSlot(s.slot)
 	s.active = false
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"testing"
 	"time"
 
@@ -81,7 +82,9 @@ func (l *testLoop) listen(s *Listener, fd int, shared bool, h AcceptHandler) {
 	}
 }
 
-func TestAccept(t *testing.T) {
+func TestAccept(t *testing.T) { eachEngine(t, testAccept) }
+
+func testAccept(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	fd, sa := listenTCP(t, 64)
 	closeOnCleanup(t, fd)
@@ -106,7 +109,9 @@ func TestAccept(t *testing.T) {
 	s.Pause()
 }
 
-func TestPauseAndResume(t *testing.T) {
+func TestPauseAndResume(t *testing.T) { eachEngine(t, testPauseAndResume) }
+
+func testPauseAndResume(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	fd, sa := listenTCP(t, 64)
 	closeOnCleanup(t, fd)
@@ -144,7 +149,9 @@ func TestPauseAndResume(t *testing.T) {
 }
 
 // Refusing costs one turn each time: nothing spins while there is no room.
-func TestAdmitRefuses(t *testing.T) {
+func TestAdmitRefuses(t *testing.T) { eachEngine(t, testAdmitRefuses) }
+
+func testAdmitRefuses(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	fd, sa := listenTCP(t, 64)
 	closeOnCleanup(t, fd)
@@ -168,7 +175,9 @@ func TestAdmitRefuses(t *testing.T) {
 	s.Pause()
 }
 
-func TestDrain(t *testing.T) {
+func TestDrain(t *testing.T) { eachEngine(t, testDrain) }
+
+func testDrain(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	fd, sa := listenTCP(t, 64)
 	closeOnCleanup(t, fd)
@@ -189,7 +198,9 @@ func TestDrain(t *testing.T) {
 }
 
 // Several loops on one socket: each connection is taken once.
-func TestSharedListener(t *testing.T) {
+func TestSharedListener(t *testing.T) { eachEngine(t, testSharedListener) }
+
+func testSharedListener(t *testing.T) {
 	fd, sa := listenTCP(t, 256)
 	closeOnCleanup(t, fd)
 	var loops [3]*testLoop
@@ -224,7 +235,9 @@ func TestSharedListener(t *testing.T) {
 
 // A listening socket that another holder has shut down is tried again and
 // again, but the loop sleeps between.
-func TestAcceptFromShutDownSocket(t *testing.T) {
+func TestAcceptFromShutDownSocket(t *testing.T) { eachEngine(t, testAcceptFromShutDownSocket) }
+
+func testAcceptFromShutDownSocket(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	fd, _ := listenTCP(t, 8)
 	closeOnCleanup(t, fd)
@@ -250,7 +263,9 @@ func TestAcceptFromShutDownSocket(t *testing.T) {
 }
 
 // A listener may be started again while its pause has not ended.
-func TestListenAgain(t *testing.T) {
+func TestListenAgain(t *testing.T) { eachEngine(t, testListenAgain) }
+
+func testListenAgain(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	fd, _ := listenTCP(t, 8)
 	closeOnCleanup(t, fd)
@@ -266,22 +281,25 @@ func TestListenAgain(t *testing.T) {
 
 // Without descriptors accepting pauses and goes on by itself. The child process
 // has a limit of its own.
-func TestAcceptWithoutDescriptors(t *testing.T) {
+func TestAcceptWithoutDescriptors(t *testing.T) { eachEngine(t, testAcceptWithoutDescriptors) }
+
+func testAcceptWithoutDescriptors(t *testing.T) {
 	exe, err := os.Executable()
 	must(t, err)
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), childEnv+"=emfile")
+	cmd.Env = append(os.Environ(), childEnv+"="+testEngine.String())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("child: %v\n%s", err, out)
 	}
 }
 
-func childEMFILE() int {
+func childEMFILE(e Engine) int {
+	runtime.LockOSThread()
 	fail := func(format string, args ...any) int {
 		fmt.Printf(format+"\n", args...)
 		return 1
 	}
-	loop, err := NewLoop(Options{})
+	loop, err := NewLoop(Options{Engine: e})
 	if err != nil {
 		return fail("%v", err)
 	}

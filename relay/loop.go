@@ -2,7 +2,6 @@ package relay
 
 import (
 	"fmt"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,8 +10,6 @@ import (
 )
 
 const (
-	// eventsPerTurn bounds the events taken in one turn.
-	eventsPerTurn = 256
 	// rawWaitMS is how long one wait for events may keep the scheduler in
 	// the dark, in milliseconds; after quietWaits of them without an event the
 	// loop waits as an ordinary blocking call. Raw waiting halves the CPU time
@@ -28,6 +25,7 @@ const (
 
 // Options are the settings of a Loop.
 type Options struct {
+	Engine Engine
 	// BufferSize is the size in bytes of one read by a Conn that has not set
 	// its own; 0 means DefaultBufferSize, and MaxBufferSize is the most.
 	BufferSize int
@@ -52,6 +50,7 @@ const (
 	sourceConn
 	sourceListener
 	sourceWaker
+	sourceDetaching
 )
 
 // source is an entry of the table that the event data points into.
@@ -60,11 +59,14 @@ type source struct {
 	kind sourceKind
 	conn *Conn
 	lis  *Listener
+
+	detaching *detaching
 }
 
 // Loop is an event loop. See the package comment for its rules.
 type Loop struct {
-	epfd   int32
+	ring   *ring // with EngineURing
+	epfd   int32 // with EngineEpoll
 	wakefd int32
 
 	nowMS   int64
@@ -72,7 +74,7 @@ type Loop struct {
 	quiet   int
 	stopped bool
 
-	events [eventsPerTurn]unix.EpollEvent
+	events []unix.EpollEvent
 	table  []source
 	free   []uint32
 	gen    uint32
@@ -91,22 +93,16 @@ type Loop struct {
 	sa    sys.Sockaddr
 }
 
-// NewLoop opens a loop: an epoll and an eventfd descriptor.
+// NewLoop opens a loop: the descriptor of its engine, and an eventfd.
 func NewLoop(o Options) (*Loop, error) {
 	if o.BufferSize == 0 {
 		o.BufferSize = DefaultBufferSize
 	}
-	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("epoll_create1: %w", err)
-	}
 	wakefd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
-		unix.Close(epfd)
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
 	l := &Loop{
-		epfd:   int32(epfd),
 		wakefd: int32(wakefd),
 		base:   time.Now(),
 		// Pages that no read reaches cost nothing.
@@ -116,10 +112,9 @@ func NewLoop(o Options) (*Loop, error) {
 	}
 	l.wheel.init()
 	l.later.init()
-	slot, gen := l.takeSlot(source{kind: sourceWaker})
-	if e := sys.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, l.wakefd, unix.EPOLLIN|unix.EPOLLET, eventData(slot, gen)); e != 0 {
-		l.closeDescriptors()
-		return nil, fmt.Errorf("epoll_ctl eventfd: %w", e)
+	if err := l.openEngine(o.Engine); err != nil {
+		unix.Close(wakefd)
+		return nil, err
 	}
 	return l, nil
 }
@@ -151,62 +146,42 @@ func (l *Loop) Run() {
 
 // turn waits for events and does what they and the run list ask for.
 func (l *Loop) turn() {
-	n := l.wait()
-	l.nowMS = time.Since(l.base).Milliseconds()
+	l.stats.Events += uint64(l.wait())
 	l.stats.Turns++
-	l.stats.Events += uint64(n)
-	for i := range n {
-		l.dispatch(&l.events[i])
-	}
 	l.runQueued()
 	l.wheel.advance(l.nowMS)
-	l.writePutOff()
+	if l.ring == nil {
+		l.writePutOff()
+	}
 }
+
+// tick reads the clock, once a turn: between the wait and the events.
+func (l *Loop) tick() { l.nowMS = time.Since(l.base).Milliseconds() }
 
 // Stop makes Run return at the end of this turn.
 func (l *Loop) Stop() { l.stopped = true }
 
-func (l *Loop) closeDescriptors() {
-	sys.Close(l.epfd)
-	sys.Close(l.wakefd)
-}
-
-// wait returns the number of events put into l.events.
+// wait waits for events, has them dispatched and returns their number.
 func (l *Loop) wait() int {
 	timeout := l.waitTime()
 	if timeout == 0 {
-		return l.waitRaw(0)
+		return l.poll(0, false)
 	}
-	if l.quiet < quietWaits {
-		short := rawWaitMS
-		if timeout > 0 && timeout < short {
-			short = timeout
-		}
-		n := l.waitRaw(short)
+	if l.quiet >= quietWaits {
+		n := l.poll(timeout, true)
 		if n > 0 {
 			l.quiet = 0
-		} else {
-			l.quiet++
 		}
 		return n
 	}
-	n, errno := sys.EpollWait(l.epfd, l.events[:], timeout)
-	if errno != 0 {
-		return 0
+	if timeout < 0 || timeout > rawWaitMS {
+		timeout = rawWaitMS
 	}
+	n := l.poll(timeout, false)
 	if n > 0 {
 		l.quiet = 0
-	}
-	return n
-}
-
-// waitRaw waits unseen by the scheduler. EINTR means that the runtime wants
-// this thread to reach a safe point, which Gosched is; going straight back
-// into the raw call would hang the next garbage collection.
-func (l *Loop) waitRaw(timeout int) int {
-	n, errno := sys.EpollWaitRaw(l.epfd, l.events[:], timeout)
-	if errno == unix.EINTR {
-		runtime.Gosched()
+	} else {
+		l.quiet++
 	}
 	return n
 }
@@ -227,22 +202,6 @@ func (l *Loop) waitTime() int {
 	return int(min(at-l.nowMS, 1<<30))
 }
 
-func (l *Loop) dispatch(ev *unix.EpollEvent) {
-	data := sys.EventData(ev)
-	s := &l.table[uint32(data)]
-	if s.gen != uint32(data>>32) {
-		return
-	}
-	switch s.kind {
-	case sourceConn:
-		s.conn.event(ev.Events)
-	case sourceListener:
-		s.lis.accept()
-	case sourceWaker:
-		l.runPosted()
-	}
-}
-
 // runQueued processes each connection of the run list once; those that still
 // have work are in the list again for the next turn.
 func (l *Loop) runQueued() {
@@ -253,8 +212,6 @@ func (l *Loop) runQueued() {
 		}
 	}
 }
-
-func eventData(slot, gen uint32) uint64 { return uint64(slot) | uint64(gen)<<32 }
 
 // takeSlot enters s into the table under a generation of its own.
 func (l *Loop) takeSlot(s source) (slot, gen uint32) {

@@ -44,7 +44,9 @@ func TestGenerations(t *testing.T) {
 
 // An event that was taken before its connection was closed must not reach the
 // next owner of the slot and descriptor.
-func TestStaleEvent(t *testing.T) {
+func TestStaleEvent(t *testing.T) { eachEngine(t, testStaleEvent) }
+
+func testStaleEvent(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	peer, fd := tcpPair(t)
 	closeOnCleanup(t, peer)
@@ -73,8 +75,10 @@ func TestStaleEvent(t *testing.T) {
 	c.Close()
 }
 
-func TestPostFromManyGoroutines(t *testing.T) {
-	loop, err := NewLoop(Options{})
+func TestPostFromManyGoroutines(t *testing.T) { eachEngine(t, testPostFromManyGoroutines) }
+
+func testPostFromManyGoroutines(t *testing.T) {
+	loop, err := NewLoop(Options{Engine: testEngine})
 	must(t, err)
 	const posters, each = 8, 500
 	var last [posters]int
@@ -111,7 +115,9 @@ func TestPostFromManyGoroutines(t *testing.T) {
 }
 
 // Posting from within the loop is not lost, however often.
-func TestPostFromTheLoop(t *testing.T) {
+func TestPostFromTheLoop(t *testing.T) { eachEngine(t, testPostFromTheLoop) }
+
+func testPostFromTheLoop(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	n := 0
 	var again func()
@@ -126,8 +132,10 @@ func TestPostFromTheLoop(t *testing.T) {
 
 // Garbage collection must get through while the loop waits unseen by the
 // scheduler.
-func TestCollectionWhileWaiting(t *testing.T) {
-	loop, err := NewLoop(Options{})
+func TestCollectionWhileWaiting(t *testing.T) { eachEngine(t, testCollectionWhileWaiting) }
+
+func testCollectionWhileWaiting(t *testing.T) {
+	loop, err := NewLoop(Options{Engine: testEngine})
 	must(t, err)
 	ended := make(chan struct{})
 	go func() {
@@ -146,7 +154,9 @@ func TestCollectionWhileWaiting(t *testing.T) {
 	<-ended
 }
 
-func TestStatsAndDescriptors(t *testing.T) {
+func TestStatsAndDescriptors(t *testing.T) { eachEngine(t, testStatsAndDescriptors) }
+
+func testStatsAndDescriptors(t *testing.T) {
 	l := newTestLoop(t, Options{MaxPipes: 1})
 	peer, fd := tcpPair(t)
 	closeOnCleanup(t, peer)
@@ -167,7 +177,9 @@ func TestStatsAndDescriptors(t *testing.T) {
 	}
 }
 
-func TestBufferSizeIsBounded(t *testing.T) {
+func TestBufferSizeIsBounded(t *testing.T) { eachEngine(t, testBufferSizeIsBounded) }
+
+func testBufferSizeIsBounded(t *testing.T) {
 	l := newTestLoop(t, Options{BufferSize: 64 << 20})
 	if len(l.buf) != MaxBufferSize {
 		t.Errorf("a buffer of %d bytes", len(l.buf))
@@ -181,7 +193,9 @@ func (f timerFunc) OnTimer(*Timer) { f() }
 
 // A connection that always has work holds up neither timers nor posted calls
 // nor the events of others.
-func TestBusyRunList(t *testing.T) {
+func TestBusyRunList(t *testing.T) { eachEngine(t, testBusyRunList) }
+
+func testBusyRunList(t *testing.T) {
 	l := newTestLoop(t, Options{})
 	l.StopTimer(&l.beat)
 	peer, fd := tcpPair(t)

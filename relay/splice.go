@@ -28,6 +28,7 @@ func (f *Flow) spliceOnce() {
 		f.spliceStopped(errno)
 		return
 	}
+	src.flags &^= flagPolled
 	f.inPipe = int32(n)
 	if f.left > 0 {
 		f.left -= int64(n)
@@ -58,6 +59,15 @@ func (f *Flow) spliceStopped(errno unix.Errno) {
 		f.splicing = false
 		f.policy = &copyOnly
 		src.loop.run.push(src)
+	case unix.EAGAIN:
+		// A poll of the ring does not tell of urgent data, in front of which
+		// splice stops.
+		if src.flags&flagPolled != 0 && sys.AtMark(src.fd) {
+			src.flags |= flagUrgent
+			src.loop.run.push(src)
+			return
+		}
+		src.recvFailed(errno)
 	default:
 		src.recvFailed(errno)
 	}

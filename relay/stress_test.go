@@ -158,7 +158,9 @@ func (x *stressed) over() bool {
 // A hundred tunnels with random sizes, policies, pauses, half-closes and
 // failures: what arrives is what was sent, ends are passed on, nothing stalls
 // and nothing is left over.
-func TestStress(t *testing.T) {
+func TestStress(t *testing.T) { eachEngine(t, testStress) }
+
+func testStress(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))

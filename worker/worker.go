@@ -171,7 +171,7 @@ func (w *Worker) greet() error {
 	}
 	w.masterUID = master.UID
 	w.loopCell = w.shm.Loop(w.row)
-	w.loop, err = relay.NewLoop(relay.Options{MaxPipes: hi.MaxPipes, PipeSize: hi.PipeSize})
+	w.loop, err = relay.NewLoop(relay.Options{Engine: relay.EngineEpoll, MaxPipes: hi.MaxPipes, PipeSize: hi.PipeSize})
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,25 @@ func Unsent(fd int32) int {
 	return int(n)
 }
 
+// AtMark reports whether a TCP socket has been read up to urgent data,
+// sockatmark(3).
+func AtMark(fd int32) bool {
+	var at int32
+	_, _, e := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(fd), siocatmark, uintptr(unsafe.Pointer(&at)))
+	return e == 0 && at != 0
+}
+
+// siocatmark is SIOCATMARK of asm-generic/sockios.h.
+const siocatmark = 0x8905
+
+// MayRecv reports whether recv(2) would bring something now: bytes, the end of
+// the stream or an error.
+func MayRecv(fd int32) bool {
+	var b [1]byte
+	_, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+	return e != unix.EAGAIN
+}
+
 // Send writes to a socket, send(2) with MSG_NOSIGNAL and flags.
 func Send(fd int32, p []byte, flags int) (n int, errno unix.Errno) {
 	r, _, e := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), uintptr(flags|unix.MSG_NOSIGNAL), 0, 0)
