@@ -105,6 +105,7 @@ var table = makeTable([]Option{
 	{"SO_DONTROUTE", unix.SOL_SOCKET, unix.SO_DONTROUTE, Bool, 0, 1, 1, all, true},
 	{"SO_SNDBUF", unix.SOL_SOCKET, unix.SO_SNDBUF, Int, 1, 1 << 30, needsValue, all, true},
 	{"SO_RCVBUF", unix.SOL_SOCKET, unix.SO_RCVBUF, Int, 1, 1 << 30, needsValue, all, true},
+	{"SO_BUSY_POLL", unix.SOL_SOCKET, unix.SO_BUSY_POLL, Int, 0, 1_000_000, needsValue, all, true},
 	{"SO_PRIORITY", unix.SOL_SOCKET, unix.SO_PRIORITY, Int, 0, maxInt, needsValue, Client | Server, false},
 	{"SO_MARK", unix.SOL_SOCKET, unix.SO_MARK, Int, 0, 1<<32 - 1, needsValue, all, true},
 	{"SO_INCOMING_CPU", unix.SOL_SOCKET, unix.SO_INCOMING_CPU, Int, 0, 4095, needsValue, Listen, false},
