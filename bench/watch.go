@@ -21,15 +21,11 @@ type watched struct {
 	err error
 }
 
-// watch measures a stream by the lab, while perf counts the proxy's CPU time and
-// the kernel the bytes that leave towards the origin.
-func (c *checker) watch(ctx context.Context, name string) ([]agreement, error) {
-	sc, err := scenario.Parse(name)
-	if err != nil {
-		return nil, err
-	}
-	rate := agreement{what: name + ", throughput", tool: "device counters", unit: "bytes/s"}
-	cost := agreement{what: name + ", CPU of the proxy's processes", tool: "perf stat", unit: "ns/byte"}
+// watch measures by the lab, while perf counts the proxy's CPU time and, of a
+// stream, the kernel the bytes that leave towards the origin.
+func (c *checker) watch(ctx context.Context, sc scenario.Scenario) ([]agreement, error) {
+	rate := agreement{what: sc.Name + ", throughput", tool: "device counters", unit: "bytes/s"}
+	share := agreement{what: sc.Name + ", CPU of the proxy's processes", tool: "perf stat", unit: "s/s"}
 	for range c.opt.reps {
 		seen := make(chan watched, 1)
 		a, err := c.ours(ctx, sc, func(pids []int) { go func() { seen <- c.see(pids) }() })
@@ -41,9 +37,12 @@ func (c *checker) watch(ctx context.Context, name string) ([]agreement, error) {
 			return nil, b.err
 		}
 		rate.ours, rate.theirs = append(rate.ours, a.rate), append(rate.theirs, b.rate)
-		cost.ours, cost.theirs = append(cost.ours, 1e9*a.cost), append(cost.theirs, 1e9*b.cost)
+		share.ours, share.theirs = append(share.ours, a.share), append(share.theirs, b.share)
 	}
-	return []agreement{rate, cost}, nil
+	if sc.Requests() {
+		return []agreement{share}, nil
+	}
+	return []agreement{rate, share}, nil
 }
 
 // see looks at most of a measurement that has begun.
@@ -52,14 +51,14 @@ func (c *checker) see(pids []int) (w watched) {
 	before, began := c.sent(&w.err), time.Now()
 	text, err := exec.Command("perf", "stat", "-x", ",", "-e", "task-clock", "-o", out, "-p", join(pids), "--",
 		"sleep", strconv.FormatFloat(0.9*c.opt.secs, 'f', 2, 64)).CombinedOutput()
-	bytes, took := float64(c.sent(&w.err)-before), time.Since(began)
+	w.rate = float64(c.sent(&w.err)-before) / time.Since(began).Seconds()
 	if err != nil {
 		w.err = errors.Join(w.err, fmt.Errorf("perf: %w: %.300s", err, text))
 		return w
 	}
 	cpu, err := perfClock(out)
+	w.share = cpu.Seconds() / (0.9 * c.opt.secs)
 	w.err = errors.Join(w.err, err)
-	w.rate, w.cost = bytes/took.Seconds(), cpu.Seconds()/bytes
 	return w
 }
 
