@@ -72,6 +72,21 @@ func TestControlRefusal(t *testing.T) {
 		!strings.Contains(string(answer[:n]), fmt.Sprintf("Content-Length: %d\r\n", len(body))) {
 		t.Errorf("answer %q, %v", answer[:n], err)
 	}
+	// A client that sends its request later still gets the answer. The places of
+	// those that waited for the start may have become free.
+	for range 2 {
+		c, err := net.Dial("unix", cfg.Control.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns = append(conns, c)
+	}
+	_, err = b.client.Status(t.Context())
+	var failed *ipc.RequestError
+	if !errors.As(err, &failed) || failed.Status != 503 {
+		t.Errorf("a request beyond the places: %v", err)
+	}
 	for _, c := range conns {
 		_ = c.Close()
 	}

@@ -1,8 +1,10 @@
 package supervisor
 
 import (
+	"io"
 	"net"
 	"sync"
+	"time"
 
 	"3proxyd/ipc"
 )
@@ -14,6 +16,10 @@ const (
 	otherConns      = 16
 	// userConns bounds the connections of one user without privilege.
 	userConns = 4
+	// refusedConns bounds the connections that are being refused,
+	// refusalLinger the time each has to take the answer.
+	refusedConns  = 32
+	refusalLinger = time.Second
 )
 
 // refusal is the answer to a connection there is no place for.
@@ -26,6 +32,7 @@ const refusal = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/j
 type limitListener struct {
 	net.Listener
 	privileged func(uid int) bool
+	refusing   chan struct{}
 
 	mu   sync.Mutex
 	open map[int]int // of users without privilege
@@ -34,7 +41,7 @@ type limitListener struct {
 }
 
 func newLimitListener(l net.Listener, privileged func(uid int) bool) *limitListener {
-	return &limitListener{Listener: l, privileged: privileged, open: map[int]int{}}
+	return &limitListener{Listener: l, privileged: privileged, open: map[int]int{}, refusing: make(chan struct{}, refusedConns)}
 }
 
 // Accept waits for a connection that there is a place for.
@@ -48,10 +55,32 @@ func (l *limitListener) Accept() (net.Conn, error) {
 		if l.take(peer.UID) {
 			return &limitedConn{Conn: c, peer: peer, leave: sync.OnceFunc(func() { l.give(peer.UID) })}, nil
 		}
-		// A new connection has room for it: the write does not wait.
-		_, _ = c.Write([]byte(refusal))
-		_ = c.Close()
+		l.refuse(c)
 	}
+}
+
+// refuse answers, and closes the connection when the client has sent its
+// request or a while has passed: one that is still writing would otherwise see
+// an error of its write instead of the answer. When too many are being refused
+// it closes at once.
+func (l *limitListener) refuse(c net.Conn) {
+	// A new connection has room for it: the write does not wait.
+	_, _ = c.Write([]byte(refusal))
+	select {
+	case l.refusing <- struct{}{}:
+	default:
+		_ = c.Close()
+		return
+	}
+	go func() {
+		defer func() { <-l.refusing }()
+		defer c.Close()
+		if u, ok := c.(*net.UnixConn); ok {
+			_ = u.CloseWrite()
+		}
+		_ = c.SetReadDeadline(time.Now().Add(refusalLinger))
+		_, _ = io.CopyN(io.Discard, c, 2*controlBody)
+	}()
 }
 
 func (l *limitListener) take(uid int) bool {

@@ -16,8 +16,10 @@ const (
 	maxConnRetryMS = 10
 	// maxConnRetryLimitMS bounds the doubling of that time.
 	maxConnRetryLimitMS = 160
-	// fdRetryMS is the pause of a listener for want of descriptors.
-	fdRetryMS = 100
+	// fdRetryMS is the pause of a listener for want of descriptors, which a
+	// session that ends cuts short; fdRetryLimitMS bounds its doubling.
+	fdRetryMS      = 100
+	fdRetryLimitMS = 1600
 	// fdReserve is the number of descriptors kept for what is not a
 	// connection or a pipe: listeners come on top.
 	fdReserve = 64
@@ -35,9 +37,10 @@ type listener struct {
 	slot int
 	// kept says that the socket outlives the daemon's use of it.
 	kept bool
-	// limited says that it is paused at maxconn, for retryMS next time.
-	limited bool
-	retryMS int64
+	// limited says that it is paused at maxconn, starved that it is for want
+	// of descriptors; retryMS is for how long the next time.
+	limited, starved bool
+	retryMS          int64
 }
 
 // addListener starts to serve a socket that came from the supervisor, which
@@ -127,9 +130,10 @@ func (s *listener) Admit(*relay.Listener) bool {
 	if w.loop.Descriptors()+2 > w.maxConnFDs() && w.pool.evict(2) == 0 {
 		w.loopCell.Add(ipc.FDPauses, 1)
 		w.warnFDs(s.svc, "accepting pauses: no descriptors left", nil)
-		s.PauseFor(fdRetryMS)
+		s.starve()
 		return false
 	}
+	s.starved = false
 	if w.shm.Acquire(w.row, s.svc.column, w.shm.Rows(), s.svc.maxConn) {
 		s.limited = false
 		return true
@@ -162,6 +166,27 @@ func (s *listener) OnExhausted(_ *relay.Listener, errno unix.Errno) {
 	s.w.loop.TrimPipes(0)
 	s.w.loopCell.Add(ipc.FDPauses, 1)
 	s.w.warnFDs(s.svc, "accepting pauses", errno)
+	s.starve()
+}
+
+// starve pauses for want of descriptors, longer each time in a row.
+func (s *listener) starve() {
+	if !s.starved {
+		s.starved = true
+		s.retryMS = fdRetryMS
+	}
+	s.PauseFor(s.retryMS)
+	s.retryMS = min(2*s.retryMS, fdRetryLimitMS)
+}
+
+// resumeStarved goes on when a session has given descriptors back.
+func (s *listener) resumeStarved() {
+	if s.held() || s.Active() || s.w.loop.Descriptors()+2 > s.w.maxConnFDs() {
+		return
+	}
+	if errno := s.Resume(); errno != 0 {
+		s.PauseFor(fdRetryMS)
+	}
 }
 
 func (s *listener) resumeLimited() {
@@ -180,6 +205,9 @@ func (w *Worker) released(column int) {
 	for _, s := range w.listeners {
 		if s.limited && s.svc.column == column {
 			s.resumeLimited()
+		}
+		if s.starved {
+			s.resumeStarved()
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (s *listener) held() bool {
 // resumeHeld accepts again after a hold; one that waits for a place or for
 // descriptors finds that out anew.
 func (s *listener) resumeHeld() {
-	s.limited = false
+	s.limited, s.starved = false, false
 	if errno := s.Resume(); errno != 0 {
 		s.PauseFor(fdRetryMS)
 	}

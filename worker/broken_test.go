@@ -1,11 +1,13 @@
 package worker
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"syscall"
 	"testing"
 	"time"
@@ -141,4 +143,47 @@ func TestClientGoneDuringExchange(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	c.Close()
 	p.waitOpen(0, 0)
+}
+
+// TestAnswerBeforeResetHTTP is TestAnswerBeforeReset for the body of an HTTP
+// answer that comes while the request's is still being sent: a server that does
+// not want the rest answers, and closes the connection with unread input.
+func TestAnswerBeforeResetHTTP(t *testing.T) {
+	// What does not fit into the window is lost with the server's socket.
+	body := bytes.Repeat([]byte("answer"), 7000)
+	chunk := fmt.Sprintf("%x\r\n%s\r\n", len(body), body)
+	for name, answer := range map[string]string{
+		"length":  fmt.Sprintf("HTTP/1.1 413 No\r\nContent-Length: %d\r\n\r\n%s", len(body), body),
+		"chunked": "HTTP/1.1 413 No\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + "3\r\nend\r\n0\r\n\r\n",
+		"close":   "HTTP/1.1 413 No\r\n\r\n" + string(body),
+	} {
+		for _, mode := range []string{"-s0", "-s3", "-s7"} {
+			t.Run(name+mode, func(t *testing.T) {
+				host, port := serve(t, func(c *net.TCPConn) {
+					_, _ = io.ReadFull(c, make([]byte, 1000))
+					_, _ = io.WriteString(c, answer)
+				})
+				p := startProxy(t, fmt.Sprintf("internal 127.0.0.1\nproxy %s -pPORT\n", mode))
+				for range 10 {
+					c := p.dial(0)
+					write(t, c, fmt.Sprintf("POST http://%s:%s/ HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n", host, port))
+					go func() { _, _ = c.Write(make([]byte, 8<<20)) }()
+					resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got, err := io.ReadAll(resp.Body)
+					want := len(body)
+					if name == "chunked" {
+						want += len("end")
+					}
+					if len(got) != want || (err != nil && name != "close") {
+						t.Errorf("%d of %d bytes, %v", len(got), want, err)
+					}
+					c.Close()
+				}
+				p.waitOpen(0, 0)
+			})
+		}
+	}
 }

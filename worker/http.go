@@ -33,6 +33,7 @@ type httpState struct {
 	keepClient bool // the client wants to keep its connection
 	upgrade    bool
 	retryable  bool // may be sent again on another connection (RFC 9110 section 9.2.2)
+	counted    bool // its bytes have been counted
 	pinned     bool // authentication belongs to the connection: not shared
 	pins       bool // this request authenticates its connection
 	body       bodyKind
@@ -297,12 +298,12 @@ func (h *httpClient) answer(status int, c code, keep bool) {
 
 // abort ends a session in the middle of an answer, so that the client sees
 // that it is not complete: from its length or its chunks when it has them,
-// else only a reset can tell. What has come still goes out where it can.
+// else only a reset can tell. What has come still goes out before.
 func (s *session) abort() {
 	s.log()
 	if st := s.http; st.untilClose || st.dechunk {
-		s.cli.Reset()
-		s.release()
+		s.dropUpstream()
+		s.resetWhenSent()
 		return
 	}
 	s.closeGently()
@@ -451,6 +452,17 @@ func (x *httpExchange) checkIdle() {
 		return
 	}
 	(*httpClient)(s).answer(status, codeTimeout, false)
+}
+
+// countHead counts a request's head, and what went with it, once: it may be
+// sent again.
+func (s *session) countHead(n int) {
+	if s.http.counted {
+		s.out += uint64(n)
+		return
+	}
+	s.http.counted = true
+	s.countOut(n)
 }
 
 // countOut counts bytes from the client that did not pass through a flow,

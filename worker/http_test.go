@@ -198,10 +198,14 @@ func TestStalePooledConnection(t *testing.T) {
 	c := p.client(0)
 	c.get(o, "/1")
 	c.want("GET", 200, "hello")
+	once := p.counter(0, ipc.BytesOut)
 	c.get(o, "/2")
 	c.want("GET", 200, "hello")
 	if n := o.accepts.Load(); n != 2 {
 		t.Errorf("%d connections", n)
+	}
+	if n := p.counter(0, ipc.BytesOut); n != 2*once {
+		t.Errorf("%d bytes were counted for two requests, %d for one", n, once)
 	}
 	if n := o.requests(); n != 3 {
 		t.Errorf("%d requests", n)

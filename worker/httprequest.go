@@ -225,7 +225,7 @@ func (h *httpClient) send(head, rest []byte) int {
 		}
 		used, whole = n, done
 	}
-	s.countOut(len(head) + used)
+	s.countHead(len(head) + used)
 	if used > 0 {
 		s.srv.Write2(head, rest[:used])
 	} else {
