@@ -51,10 +51,18 @@ func Succeed(version string) (*Successor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("handoff: %w", err)
 	}
+	s, err := receiveSuccessor(conn, version)
+	if err != nil {
+		return nil, fmt.Errorf("handoff: %w", err)
+	}
+	return s, nil
+}
+
+func receiveSuccessor(conn *ipc.Conn, version string) (*Successor, error) {
 	s := &Successor{conn: conn}
 	if err := s.receive(version); err != nil {
 		s.Fail(err)
-		return nil, fmt.Errorf("handoff: %w", err)
+		return nil, err
 	}
 	return s, nil
 }
@@ -177,12 +185,23 @@ func decodeManifest(data []byte) (ipc.Manifest, error) {
 			return m, fmt.Errorf("manifest: worker %d has row %d", w.PID, w.Row)
 		}
 	}
-	for _, socket := range m.Sockets {
-		if socket.Slot < -1 || socket.Slot >= maxWorkers {
-			return m, fmt.Errorf("manifest: %s has slot %d", socket.Key, socket.Slot)
+	return m, checkSlots(m.Sockets)
+}
+
+// checkSlots makes sure that the sockets of each listener come in the order of
+// their slots, or belong to none.
+func checkSlots(sockets []ipc.HandoffSocket) error {
+	next := map[string]int{}
+	for _, s := range sockets {
+		if s.Slot < -1 || s.Slot >= maxWorkers {
+			return fmt.Errorf("manifest: %s has slot %d", s.Key, s.Slot)
 		}
+		if want := next[s.Key]; s.Slot >= 0 && s.Slot != want {
+			return fmt.Errorf("manifest: %s has slot %d instead of %d", s.Key, s.Slot, want)
+		}
+		next[s.Key]++
 	}
-	return m, nil
+	return nil
 }
 
 // manifestFiles is the number of descriptors that belong to the manifest.
