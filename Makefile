@@ -4,12 +4,14 @@
 # make install  below PREFIX (/usr/local) and SYSCONFDIR (/etc), in DESTDIR:
 #               binaries, units, documents, and a configuration if there is none
 # make fuzz     every fuzz target for FUZZTIME
+# make torture  the tests under load, with UPGRADES upgrades in a row
 # make bench    measure against other proxies (bench/README.md); needs root
 # make bench-deps bench-quick bench-gate   its programs, its quick set, and this
 #               tree against the revision BASE: fails on a loss
 
 GO       ?= go
 FUZZTIME ?= 10s
+UPGRADES ?= 200
 BENCH    ?= run
 BASE     ?= HEAD
 
@@ -33,7 +35,7 @@ BIN        ?= bin
 INSTALL    ?= install
 
 .PHONY: install install-files
-.PHONY: all build tools test lint fuzz bench bench-deps bench-quick bench-gate clean
+.PHONY: torture all build tools test lint fuzz bench bench-deps bench-quick bench-gate clean
 
 all: build
 
@@ -82,6 +84,10 @@ fuzz:
 			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
 		done; \
 	done
+
+# UPGRADES upgrades in a row, and the other tests under load.
+torture: tools
+	E2E_UPGRADES=$(UPGRADES) $(GO) test -v -count=1 -timeout 60m -run UnderLoad ./e2e
 
 bench: build
 	$(GO) run ./bench $(BENCH)

@@ -15,6 +15,12 @@
 // (slot.run) starts, watches and replaces the slot's process; nobody else does.
 // A drained process leaves its slot and keeps its row until it ends.
 //
+// # Upgrades
+//
+// An upgrade is made by two supervisors: the running one (upgrade.go,
+// manifest.go) and its successor (successor.go, takeover.go), which becomes the
+// daemon; the other is an old generation then (oldgeneration.go).
+//
 // # Locks
 //
 // daemon.change serialises what changes several workers at once: reload,
