@@ -137,10 +137,14 @@ func overLink(t *testing.T, ctx context.Context, l *lab.Lab, w *child, name stri
 	if len(res.Errors) > 0 {
 		t.Errorf("%s: errors %v", name, res.Errors)
 	}
-	return res, wire.Stats{
+	st := wire.Stats{
 		Packets: after.Packets - before.Packets, Lost: after.Lost - before.Lost,
 		Dropped: after.Dropped - before.Dropped, Late: after.Late - before.Late,
 	}
+	if st.Late*10 > st.Packets {
+		t.Skipf("this machine is too busy: %d of %d packets were late", st.Late, st.Packets)
+	}
+	return res, st
 }
 
 func TestWireRate(t *testing.T) {
