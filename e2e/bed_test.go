@@ -91,6 +91,7 @@ func TestBed(t *testing.T) {
 		{"Watchdog", bedWatchdog},
 		{"StopEndsOrphans", bedStopEndsOrphans},
 		{"BrokenConfiguration", bedBrokenConfiguration},
+		{"Upgrade", bedUpgrade},
 	} {
 		t.Run(test.name, test.run)
 	}

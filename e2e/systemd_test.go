@@ -518,3 +518,56 @@ func breakConfiguration(t *testing.T, good, line string) {
 	writeConfig(t, good)
 	awaitSuccessor(t, pid)
 }
+
+// bedUpgrade upgrades under load, kills the supervisor that has taken over while
+// the one before still drains, and stops the service.
+func bedUpgrade(t *testing.T) {
+	const port, socks = 4015, 4016
+	stoppedService(t, bedHead+fmt.Sprintf("timeouts 1 5 600 600\ntcppm %d 127.0.0.1 %d\nsocks -p%d\n", port, echoOrigin(t), socks),
+		map[string]string{"3proxyd.service.d/watchdog.conf": "[Service]\nWatchdogSec=2\n"})
+	systemctl(t, "start", bedService)
+	half := dial(t, socks)
+	halfHandshake(t, half)
+	long, l := stream(t, port), newLoad(port, 4)
+	before := stored(t)
+	first := mainPID(t)
+	if out, err := exec.Command(ctlBin, "upgrade").CombinedOutput(); err != nil {
+		t.Fatalf("3proxyctl upgrade: %v: %s", err, out)
+	}
+	awaitSuccessor(t, first)
+	second := mainPID(t)
+	// The watchdog watches the new one.
+	time.Sleep(4 * time.Second)
+	if now := mainPID(t); now != second {
+		t.Fatalf("process %d is the main one, not %d", now, second)
+	}
+	if err := syscall.Kill(second, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	awaitSuccessor(t, second)
+	l.mustBeServed(t)
+	long.mustBeWhole(t)
+	awaitStored(t, before)
+	if !alive(first) {
+		t.Errorf("the first supervisor is gone with a session open")
+	}
+	if old := serviceStatus(t).OldGenerations; len(old) != 1 || old[0].PID != first || old[0].Sessions != 1 {
+		t.Errorf("old generations: %+v", old)
+	}
+	if _, err := half.Write([]byte{5, 1, 0, 1, 127, 0, 0, 1, 0, 1}); err != nil {
+		t.Error(err)
+	}
+	answer := make([]byte, 10)
+	if _, err := io.ReadFull(half, answer); err != nil {
+		t.Errorf("the session of the first generation: %v", err)
+	}
+	half.Close()
+	eventually(t, patience, func() string {
+		if alive(first) {
+			return "the first supervisor outlives its sessions"
+		}
+		return ""
+	})
+	systemctl(t, "stop", bedService)
+	awaitNoProcesses(t)
+}

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -28,6 +29,9 @@ type legacy struct {
 	// failed are the names of orphans that could not be taken over: they end
 	// by themselves.
 	failed []string
+	// old are workers of supervisors that live, by these: an upgrade had
+	// replaced them.
+	old map[int][]ipc.HandoffWorker
 }
 
 // orphan is a worker of an earlier supervisor.
@@ -241,11 +245,36 @@ func (d *daemon) lateOrphans() map[int]int {
 	uid := workerUID(d.startConfig, os.Geteuid())
 	for row := range d.legacy.shm.Rows() {
 		pid := d.legacy.shm.RowPID(row)
-		if pid > 0 && !d.hasAnswered(pid) && isWorker(pid, uid) {
+		if pid > 0 && !d.hasAnswered(pid) && isWorker(pid, uid) && supervisorOf(pid) == 0 {
 			late[row] = pid
 		}
 	}
 	return late
+}
+
+// supervisorOf returns the supervisor whose child a worker is, 0 for an orphan.
+// One that an upgrade has replaced lives as long as its workers drain.
+func supervisorOf(worker int) int {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", worker))
+	if err != nil {
+		return 0
+	}
+	// The command, in parentheses, may contain anything; state and parent
+	// follow (proc_pid_stat(5)).
+	var state string
+	var parent int
+	if _, err := fmt.Sscan(string(stat[bytes.LastIndexByte(stat, ')')+1:]), &state, &parent); err != nil {
+		return 0
+	}
+	if command(parent) == "" || command(parent) != command(os.Getpid()) {
+		return 0
+	}
+	return parent
+}
+
+func command(pid int) string {
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return string(name)
 }
 
 // hasAnswered says whether a worker has been heard of, for good or bad.
@@ -323,6 +352,10 @@ func (d *daemon) restoreSlots() {
 			d.lastGen = max(d.lastGen, o.Gen)
 			continue
 		}
+		if d.legacy.attended(row, s) {
+			s.busy[row] = true
+			continue
+		}
 		d.shm.TakeBack(row, d.columnsUsed())
 		d.shm.SetRowOwner(row, index, 0)
 	}
@@ -331,6 +364,47 @@ func (d *daemon) restoreSlots() {
 			o.Row = noRow
 		}
 	}
+}
+
+// attended says whether a row belongs to a worker that has a supervisor still,
+// and notes it.
+func (l *legacy) attended(row int, s *slot) bool {
+	pid := l.shm.RowPID(row)
+	if pid == 0 {
+		return false
+	}
+	master := supervisorOf(pid)
+	if master == 0 {
+		return false
+	}
+	if l.old == nil {
+		l.old = map[int][]ipc.HandoffWorker{}
+	}
+	l.old[master] = append(l.old[master], ipc.HandoffWorker{Slot: s.index, Row: row, PID: pid, CPU: s.cpu, Started: time.Now()})
+	return true
+}
+
+// watchOld watches the daemons that an upgrade has replaced, before the
+// supervisor that followed them died.
+func (d *daemon) watchOld() {
+	now := time.Now()
+	for master, workers := range d.legacy.old {
+		pidfd, err := unix.PidfdOpen(master, 0)
+		if err != nil {
+			continue // its workers wait for a successor, and end by themselves
+		}
+		o := ipc.HandoffOld{PID: master, Version: "unknown", Started: now, Replaced: now, LeftMS: d.drainTimeout().Milliseconds()}
+		pidfds := []int{pidfd}
+		for _, w := range workers {
+			if pidfd, err = unix.PidfdOpen(w.PID, 0); err != nil {
+				d.freeRow(w)
+				continue
+			}
+			o.Workers, pidfds = append(o.Workers, w), append(pidfds, pidfd)
+		}
+		d.addOldGeneration(newOldGeneration(o, now, pidfds))
+	}
+	d.legacy.old = nil
 }
 
 // makeRoom ends the oldest workers when, after many restarts, too few rows are

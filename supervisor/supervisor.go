@@ -309,6 +309,7 @@ func (d *daemon) start(ctx context.Context) (err error) {
 		return nil // the rest follows when it has taken over
 	}
 	d.own()
+	d.watchOld()
 	orphans := d.watchOrphans()
 	d.drained.Go(func() { d.drainOrphans(orphans) })
 	go d.control.serve(d)
