@@ -1,44 +1,55 @@
 package supervisor
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"3proxyd/config"
 	"3proxyd/ipc"
 )
 
-// processNamed starts a process with a command line that begins with name.
-func processNamed(t *testing.T, name string) *exec.Cmd {
+// orphanNamed starts a process without a living parent, with a command line
+// that begins with name.
+func orphanNamed(t *testing.T, name string) int {
 	t.Helper()
-	path, err := exec.LookPath("sleep")
+	out, err := exec.Command("bash", "-c", `exec -a "$0" sleep 60 >&- 2>&- & echo $!`, name).Output()
 	if err != nil {
-		t.Skip("no sleep: ", err)
+		t.Skip("no bash: ", err)
 	}
-	cmd := &exec.Cmd{Path: path, Args: []string{name, "1000"}}
-	if err := cmd.Start(); err != nil {
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	return cmd
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	for range 1000 {
+		if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); strings.HasPrefix(string(line), name) {
+			return pid
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("the process does not start")
+	return 0
 }
 
 // TestLateOrphan has a worker in the table of an earlier supervisor that does
 // not answer, and a process that only has the number of one.
 func TestLateOrphan(t *testing.T) {
-	worker, stranger := processNamed(t, workerName+"0"), processNamed(t, "stranger")
+	worker, stranger := orphanNamed(t, workerName+"0"), orphanNamed(t, "stranger")
 	shm, err := ipc.CreateShm()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer shm.Close()
 	shm.SetRows(3)
-	shm.SetRowOwner(0, 0, worker.Process.Pid)
-	shm.SetRowOwner(1, 1, stranger.Process.Pid)
+	shm.SetRowOwner(0, 0, worker)
+	shm.SetRowOwner(1, 1, stranger)
 	shm.SetRowOwner(2, 0, 1<<22)
 	d := &daemon{
 		startConfig: &config.Config{Control: config.Control{Path: filepath.Join(t.TempDir(), "c")}},
@@ -46,17 +57,22 @@ func TestLateOrphan(t *testing.T) {
 		legacy:      legacy{shm: shm},
 	}
 	d.findLegacy()
-	state, err := worker.Process.Wait()
-	if err != nil || !state.Sys().(syscall.WaitStatus).Signaled() {
-		t.Errorf("the worker: %v, %v", state, err)
+	for tries := 0; isWorker(worker, os.Geteuid()); tries++ {
+		if tries == 1000 {
+			t.Fatal("the worker goes on")
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
-	if err := stranger.Process.Signal(syscall.Signal(0)); err != nil {
+	if err := syscall.Kill(stranger, 0); err != nil {
 		t.Errorf("the stranger: %v", err)
 	}
-	_ = stranger.Process.Kill()
-	_, _ = stranger.Process.Wait()
-	if m := <-d.lines; !strings.Contains(m.text, "does not answer; killing it") {
-		t.Errorf("message %q", m.text)
+	select {
+	case m := <-d.lines:
+		if !strings.Contains(m.text, "does not answer; killing it") {
+			t.Errorf("message %q", m.text)
+		}
+	default:
+		t.Error("no message")
 	}
 }
 
@@ -72,7 +88,7 @@ func TestRestoreSlots(t *testing.T) {
 	shm.SetColumnOwner(0, "proxy@127.0.0.1:1")
 	shm.SetColumnOwner(1, "socks@127.0.0.1:2")
 	for row := range 3 {
-		shm.SetRowOwner(row, row, os.Getpid())
+		shm.SetRowOwner(row, row, 1<<22)
 		shm.Cell(row, 1).Add(ipc.Accepted, 10)
 		shm.Cell(row, 1).Add(ipc.Open, 2)
 	}
@@ -141,7 +157,12 @@ func TestOddOrphan(t *testing.T) {
 	if n := <-accepted; n != 1 || len(d.legacy.orphans) > 0 || !d.hasAnswered(os.Getpid()) {
 		t.Errorf("%d connections, %d orphans, failed %v", n, len(d.legacy.orphans), d.legacy.failed)
 	}
-	if m := <-d.lines; !strings.Contains(m.text, "cannot be taken over") {
-		t.Errorf("message %q", m.text)
+	select {
+	case m := <-d.lines:
+		if !strings.Contains(m.text, "cannot be taken over") {
+			t.Errorf("message %q", m.text)
+		}
+	default:
+		t.Error("no message")
 	}
 }
