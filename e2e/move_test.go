@@ -29,12 +29,17 @@ type moveBed struct {
 // startMoveBed starts a daemon with n streams.
 func startMoveBed(t *testing.T, n int, more string) *moveBed {
 	t.Helper()
+	return startMoveBedWith(t, n, more, func(config string) *daemon { return start(t, config) })
+}
+
+func startMoveBedWith(t *testing.T, n int, more string, start func(config string) *daemon) *moveBed {
+	t.Helper()
 	b := &moveBed{quit: make(chan struct{}), log: filepath.Join(t.TempDir(), "log")}
 	b.origin = streamOrigin(t, b.quit)
 	for i := range b.ports {
 		b.ports[i] = port(t)
 	}
-	b.daemon = start(t, fmt.Sprintf("%s\nlog %s\nlogformat \"G%%E %%N %%I %%O %%D %%C:%%c\"\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\nproxy -p%d\nsocks -p%d\n",
+	b.daemon = start(fmt.Sprintf("%s\nlog %s\nlogformat \"G%%E %%N %%I %%O %%D %%C:%%c\"\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\nproxy -p%d\nsocks -p%d\n",
 		more, b.log, b.ports[0], b.origin, b.ports[1], b.ports[2]))
 	for i := range n {
 		var c net.Conn
@@ -252,6 +257,30 @@ func TestMoveThousands(t *testing.T) {
 		mustPing(t, c)
 		c.Close()
 	}
+}
+
+// TestUpgradeMovesStreams upgrades under streams of all kinds: the old
+// generation is gone at once, and each stream is whole, counted and logged once.
+func TestUpgradeMovesStreams(t *testing.T) {
+	t.Parallel()
+	const upgrades = 3
+	b := startMoveBedWith(t, 100, "workers 2\nupgrade_trial 0\nupgrade_old 8", func(config string) *daemon {
+		return startUpgradable(t, config)
+	})
+	began := time.Now()
+	for range upgrades {
+		b.upgrade()
+		b.awaitOldGone()
+	}
+	lasted := time.Since(began)
+	if open := b.open(); open != uint64(len(b.streams)) {
+		t.Errorf("%d sessions are open, want %d", open, len(b.streams))
+	}
+	for _, err := range b.endStreams() {
+		t.Error(err)
+	}
+	b.awaitOpen(0)
+	b.checkLog(lasted, 0)
 }
 
 // TestMoveTargetKilled kills the successor that takes sessions over. Those it

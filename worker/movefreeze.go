@@ -7,6 +7,7 @@ import (
 
 	"3proxyd/acl"
 	"3proxyd/internal/sys"
+	"3proxyd/ipc"
 	"3proxyd/relay"
 )
 
@@ -117,6 +118,13 @@ func (s *session) thaw(f *frozen) {
 func (s *session) lost(errno unix.Errno) {
 	slog.Error("a session cannot go on after a move", "service", s.svc.ID, "error", errno)
 	s.fail(codeNoResources)
+}
+
+// canLeave reports whether the session can be described to another worker. One
+// whose peer turned out to be gone ends here.
+func (f *frozen) canLeave() bool {
+	return !f.cli.Broken && !f.srv.Broken &&
+		len(f.cli.Output) <= ipc.MaxMoveOutput && len(f.srv.Output) <= ipc.MaxMoveOutput
 }
 
 // close closes the sockets without shutting them down: another process may

@@ -110,8 +110,8 @@ func (m *moveOut) run() {
 		m.pick()
 		err = m.moveAll()
 	}
-	settle := err != nil
-	if err == nil {
+	settle := true
+	if err == nil || errors.Is(err, errTargetFull) {
 		settle = m.end() != nil
 	}
 	m.conn.Close()
@@ -231,7 +231,7 @@ func (m *moveOut) freezeSome(done func([]*leaver)) {
 		waiting++
 		size += s.cli.Pending() + s.srv.Pending()
 		s.freeze(func(f *frozen) {
-			if len(f.cli.Output) > ipc.MaxMoveOutput || len(f.srv.Output) > ipc.MaxMoveOutput {
+			if !f.canLeave() {
 				m.result.Kept++
 				s.takeBack(f)
 			} else {
@@ -260,6 +260,8 @@ func (m *moveOut) choose(n int) []*session {
 	return list
 }
 
+var errTargetFull = errors.New("the target takes no more")
+
 // hand offers a batch to the target and commits what it takes. After an error
 // all that is not committed goes on here.
 func (m *moveOut) hand(batch []*leaver) error {
@@ -279,7 +281,7 @@ func (m *moveOut) hand(batch []*leaver) error {
 	}
 	m.settle(batch)
 	if err == nil && full {
-		err = errors.New("the target takes no more")
+		err = errTargetFull
 	}
 	return err
 }
