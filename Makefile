@@ -4,7 +4,7 @@
 # make install  below PREFIX (/usr/local) and SYSCONFDIR (/etc), in DESTDIR:
 #               binaries, units, documents, and a configuration if there is none
 # make fuzz     every fuzz target for FUZZTIME
-# make torture  the tests under load, with UPGRADES upgrades in a row
+# make torture  the tests under load, with UPGRADES upgrades and moves in a row
 # make bench    measure against other proxies (bench/README.md); needs root
 # make bench-deps bench-quick bench-gate   its programs, its quick set, and this
 #               tree against the revision BASE: fails on a loss
@@ -87,7 +87,7 @@ fuzz:
 
 # UPGRADES upgrades in a row, and the other tests under load.
 torture: tools
-	E2E_UPGRADES=$(UPGRADES) $(GO) test -v -count=1 -timeout 60m -run UnderLoad ./e2e
+	E2E_UPGRADES=$(UPGRADES) E2E_MOVES=$(UPGRADES) $(GO) test -v -count=1 -timeout 60m -run 'UnderLoad|Move' ./e2e
 
 bench: build
 	$(GO) run ./bench $(BENCH)
