@@ -19,6 +19,8 @@ const (
 	queueLength = 4<<20/bufferSize - 1
 	// fullSize leaves room for one more line of the usual kind.
 	fullSize = bufferSize - 8<<10
+	// sayEvery is the least time between two reports of a failure.
+	sayEvery = time.Minute
 	// spareBuffers is how many unused buffers are kept.
 	spareBuffers = 4
 )
@@ -41,6 +43,10 @@ type Writer struct {
 	name    string
 	onError func(error)
 	failing bool
+	// said is when the last failure was reported, reported says that no
+	// success has been since.
+	said     time.Time
+	reported bool
 	// torn is set when the file may end inside a line.
 	torn bool
 
@@ -50,8 +56,8 @@ type Writer struct {
 // NewWriter starts a writer to out, which it closes in the end; name is for
 // messages. A write that fails (disk full) loses its lines, which are counted,
 // and writing goes on with the next: onError, when it is not nil, is called
-// once with the error and once with nil when writing works again, from a
-// goroutine of its own.
+// with the error, once a minute while writes fail, and with nil when writing
+// works again, from a goroutine of its own.
 func NewWriter(out io.WriteCloser, name string, onError func(error)) *Writer {
 	w := &Writer{
 		full:    make(chan []byte, queueLength),
@@ -205,15 +211,17 @@ func (w *Writer) write(buf []byte) {
 		return
 	}
 	w.dropped.Add(min(whole, lines(buf[n:])))
-	if !w.failing {
-		w.failing = true
+	w.failing = true
+	if time.Since(w.said) >= sayEvery {
+		w.said, w.reported = time.Now(), true
 		w.onError(fmt.Errorf("write access log %s: %w", w.name, err))
 	}
 }
 
 func (w *Writer) recovered() {
-	if w.failing {
-		w.failing = false
+	w.failing = false
+	if w.reported {
+		w.reported = false
 		w.onError(nil)
 	}
 }

@@ -71,6 +71,8 @@ type timing struct {
 	watch, quiet, silent, dump time.Duration
 	// monitor is how often monitored files are looked at.
 	monitor time.Duration
+	// logs is how often the paths of the logs are looked at.
+	logs time.Duration
 }
 
 var defaultTiming = timing{
@@ -87,6 +89,7 @@ var defaultTiming = timing{
 	silent:    15 * time.Second,
 	dump:      3 * time.Second,
 	monitor:   time.Second,
+	logs:      time.Minute,
 }
 
 // daemon is the running supervisor.
@@ -356,6 +359,7 @@ func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) bool {
 	}()
 	d.drained.Go(func() { d.watch(finished) })
 	d.drained.Go(func() { d.monitorFiles(finished) })
+	d.drained.Go(func() { d.watchLogs(finished) })
 	d.drained.Go(func() { d.reportToManager(finished) })
 	done := ctx.Done()
 	for {

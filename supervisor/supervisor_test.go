@@ -32,7 +32,7 @@ func quick() *timing {
 		conns: 10 * time.Second,
 		// A fake worker gives no sign of life after its start.
 		watch: 50 * time.Millisecond, quiet: time.Hour, silent: time.Hour, dump: 2 * time.Second,
-		monitor: 20 * time.Millisecond,
+		monitor: 20 * time.Millisecond, logs: 20 * time.Millisecond,
 	}
 }
 

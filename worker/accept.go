@@ -223,6 +223,24 @@ func (w *Worker) warnFDs(v *service, text string, err error) {
 	}
 }
 
+// warnResources reports a request that failed for want of descriptors or
+// memory.
+func (w *Worker) warnResources(v *service, errno unix.Errno) {
+	if now := w.loop.Now(); now >= w.nextResourceWarning {
+		w.nextResourceWarning = now + warnEveryMS
+		slog.Warn("requests fail for want of descriptors or memory", "service", v.ID, "error", errno)
+	}
+}
+
+// warnNames reports a name that could not be looked up because no name server
+// answered.
+func (w *Worker) warnNames(err error) {
+	if now := w.loop.Now(); now >= w.nextNameWarning {
+		w.nextNameWarning = now + warnEveryMS
+		slog.Warn("name servers do not answer", "error", err)
+	}
+}
+
 func (w *Worker) warnMaxConn(v *service) {
 	if now := w.loop.Now(); now >= w.nextMaxConnWarning {
 		w.nextMaxConnWarning = now + warnEveryMS

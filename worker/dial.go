@@ -209,6 +209,9 @@ func (s *session) refuse(c code, errno unix.Errno) {
 	s.w.dropDial(s)
 	s.w.loop.StopTimer(&s.timer)
 	s.code = c
+	if c == codeNoResources {
+		s.w.warnResources(s.svc, errno)
+	}
 	o.refused(s, c, errno)
 }
 

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -160,6 +161,9 @@ func (n *names) answered(wait *nameWait, answer resolver.Answer) {
 	}
 	delete(n.waits, wait.name)
 	n.cache.Put(wait.name, answer, n.w.loop.Now())
+	if errors.Is(answer.Err, resolver.ErrTemporary) {
+		n.w.warnNames(answer.Err)
+	}
 	waiting := wait.waiting
 	wait.waiting = nil
 	for _, s := range waiting {

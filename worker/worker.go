@@ -69,7 +69,7 @@ type Worker struct {
 	orphanTimer relay.Timer
 	adopted     atomic.Bool
 
-	nextFDWarning, nextMaxConnWarning int64
+	nextFDWarning, nextMaxConnWarning, nextResourceWarning, nextNameWarning int64
 
 	prepared *generation
 
