@@ -73,9 +73,7 @@ func (d *daemon) takeRows(slots []ipc.HandoffSlot) {
 	}
 	for i, rows := range slots {
 		s := d.slots[i]
-		for _, row := range rows.Idle {
-			s.rows = append(s.rows, row)
-		}
+		s.rows = append(s.rows, rows.Idle...)
 		for _, row := range rows.Busy {
 			s.rows = append(s.rows, row)
 			s.busy[row] = true
