@@ -66,16 +66,20 @@ func (p *chunkPool) grow(class int) {
 	}
 }
 
-// queue is a list of chunks with the number of bytes in it.
+// queue is a ring of chunks with the number of bytes in it; the first follows
+// the last.
 type queue struct {
-	head, tail *chunk
-	length     int
+	last   *chunk
+	length int
 }
+
+// first returns the chunk in front; the queue must not be empty.
+func (q *queue) first() *chunk { return q.last.next }
 
 // append copies p to the end of the queue.
 func (q *queue) append(pool *chunkPool, p []byte) {
 	q.length += len(p)
-	if t := q.tail; t != nil {
+	if t := q.last; t != nil {
 		n := copy(t.data[t.end:], p)
 		t.end += n
 		p = p[n:]
@@ -84,12 +88,13 @@ func (q *queue) append(pool *chunkPool, p []byte) {
 		c := pool.get(len(p))
 		c.end = copy(c.data, p)
 		p = p[c.end:]
-		if q.tail == nil {
-			q.head = c
+		if q.last == nil {
+			c.next = c
 		} else {
-			q.tail.next = c
+			c.next = q.last.next
+			q.last.next = c
 		}
-		q.tail = c
+		q.last = c
 	}
 }
 
@@ -97,28 +102,46 @@ func (q *queue) append(pool *chunkPool, p []byte) {
 func (q *queue) consume(pool *chunkPool, n int) {
 	q.length -= n
 	for n > 0 {
-		c := q.head
+		c := q.first()
 		if left := c.end - c.off; n < left {
 			c.off += n
 			return
 		} else {
 			n -= left
 		}
-		q.head = c.next
-		if q.head == nil {
-			q.tail = nil
+		q.dropFirst(pool)
+	}
+}
+
+func (q *queue) dropFirst(pool *chunkPool) {
+	c := q.first()
+	if c == q.last {
+		q.last = nil
+	} else {
+		q.last.next = c.next
+	}
+	pool.put(c)
+}
+
+// bytes returns a copy of what is in the queue, nil when it is empty.
+func (q *queue) bytes() []byte {
+	if q.length == 0 {
+		return nil
+	}
+	b := make([]byte, 0, q.length)
+	for c := q.first(); ; c = c.next {
+		b = append(b, c.data[c.off:c.end]...)
+		if c == q.last {
+			return b
 		}
-		pool.put(c)
 	}
 }
 
 func (q *queue) release(pool *chunkPool) {
-	for c := q.head; c != nil; {
-		next := c.next
-		pool.put(c)
-		c = next
+	for q.last != nil {
+		q.dropFirst(pool)
 	}
-	*q = queue{}
+	q.length = 0
 }
 
 // Buffer is bytes kept between two calls of OnData: the beginning of a head

@@ -28,14 +28,6 @@ func freeChunks(p *chunkPool) (n, size int) {
 	return n, size
 }
 
-func queueBytes(q *queue) []byte {
-	var p []byte
-	for c := q.head; c != nil; c = c.next {
-		p = append(p, c.data[c.off:c.end]...)
-	}
-	return p
-}
-
 func TestClassOf(t *testing.T) {
 	for _, c := range []struct{ n, size int }{
 		{0, 128}, {128, 128}, {129, 1 << 10}, {1024, 1 << 10}, {1025, 4 << 10}, {4096, 4 << 10},
@@ -67,16 +59,16 @@ func TestQueueAgainstSlice(t *testing.T) {
 			case 2:
 				poison(&pool)
 			}
-			if q.length != len(want) || !bytes.Equal(queueBytes(&q), want) {
+			if q.length != len(want) || !bytes.Equal(q.bytes(), want) {
 				t.Fatalf("seed %d: queue differs, %d bytes of %d", seed, q.length, len(want))
 			}
-			if (q.head == nil) != (len(want) == 0) || (q.tail == nil) != (q.head == nil) {
+			if (q.last == nil) != (len(want) == 0) {
 				t.Fatalf("seed %d: an empty queue holds memory", seed)
 			}
 		}
 		q.release(&pool)
 		n, size := freeChunks(&pool)
-		if q.head != nil || q.length != 0 || size%arenaSize != 0 || n == 0 {
+		if q.last != nil || q.length != 0 || size%arenaSize != 0 || n == 0 {
 			t.Fatalf("seed %d: released queue holds chunks: %d free, %d bytes", seed, n, size)
 		}
 	}

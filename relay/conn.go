@@ -70,15 +70,18 @@ type Conn struct {
 	fd      int32
 	slot    uint32
 	gen     uint32
-	errno   unix.Errno
 	// readSize bounds one read in bytes; 0 means the loop's.
 	readSize int32
 	flags    uint32
+	errno    shortErrno
 	opened   bool
 	// later is 1 + the index of what has been put off in the loop's list.
 	later uint8
 	uring uringConn
 }
+
+// shortErrno is a unix.Errno in the two bytes that are enough for one.
+type shortErrno uint16
 
 // IsOpen reports whether the connection has a descriptor.
 func (c *Conn) IsOpen() bool { return c.opened }
@@ -114,10 +117,10 @@ func (l *Loop) register(c *Conn, fd int32, h Handler, flags uint32) unix.Errno {
 
 // adopt is register without closing the descriptor on failure.
 func (l *Loop) adopt(c *Conn, fd int32, h Handler, flags uint32) unix.Errno {
-	slot, gen := l.takeSlot(source{kind: sourceConn, conn: c})
+	slot, gen := l.table.take(sourceConn, c)
 	if l.ring == nil {
 		if errno := sys.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, fd, connEvents, eventData(slot, gen)); errno != 0 {
-			l.freeSlot(slot)
+			l.table.release(slot)
 			return errno
 		}
 	}
@@ -256,7 +259,7 @@ func (c *Conn) Close() {
 	} else {
 		sys.Close(c.fd)
 	}
-	l.freeSlot(c.slot)
+	l.table.release(c.slot)
 	c.forget()
 }
 
@@ -443,7 +446,7 @@ func (c *Conn) fail(errno unix.Errno) {
 		return
 	}
 	c.flags |= flagFailed
-	c.errno = errno
+	c.errno = shortErrno(errno)
 	c.loop.run.push(c)
 }
 
@@ -527,7 +530,7 @@ func (c *Conn) process() {
 
 func (c *Conn) connected() {
 	c.flags &^= flagConnecting
-	errno := c.uring.late
+	errno := unix.Errno(c.uring.late)
 	c.uring.late = 0
 	if errno == 0 && c.flags&flagHangup != 0 {
 		errno = sys.SocketError(c.fd)
@@ -550,7 +553,7 @@ func (c *Conn) report() {
 	}
 	if c.flags&flagReported == 0 {
 		c.flags |= flagReported
-		c.h.OnError(c, c.errno)
+		c.h.OnError(c, unix.Errno(c.errno))
 	}
 }
 
@@ -651,7 +654,7 @@ func (c *Conn) flush() {
 	}
 	for c.pend.length > 0 {
 		c.endNagle()
-		k := c.pend.head
+		k := c.pend.first()
 		n, errno := sys.Send(c.fd, k.bytes(), 0)
 		if errno != 0 {
 			c.sendFailed(errno)

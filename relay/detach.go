@@ -63,7 +63,7 @@ func (c *Conn) Detach(done func(*Detached)) {
 	// The socket lives on in another descriptor, so that closing this one
 	// would leave it in the epoll set (epoll(7)).
 	sys.EpollCtl(l.epfd, unix.EPOLL_CTL_DEL, c.fd, 0, 0)
-	l.freeSlot(c.slot)
+	l.table.release(c.slot)
 	c.forget()
 	done(d)
 }
@@ -123,16 +123,4 @@ func (f *Flow) Resume(s FlowState) {
 	f.last = s.Last
 	f.splicing = s.Splicing && f.policy.Splice || f.policy.Always
 	f.streak = s.Streak
-}
-
-// bytes returns a copy of what is in the queue, nil when it is empty.
-func (q *queue) bytes() []byte {
-	if q.length == 0 {
-		return nil
-	}
-	b := make([]byte, 0, q.length)
-	for k := q.head; k != nil; k = k.next {
-		b = append(b, k.data[k.off:k.end]...)
-	}
-	return b
 }

@@ -21,7 +21,7 @@ func (l *Loop) openEpoll() error {
 	}
 	l.epfd = int32(epfd)
 	l.events = make([]unix.EpollEvent, eventsPerTurn)
-	slot, gen := l.takeSlot(source{kind: sourceWaker})
+	slot, gen := l.table.take(sourceWaker, nil)
 	if e := sys.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, l.wakefd, unix.EPOLLIN|unix.EPOLLET, eventData(slot, gen)); e != 0 {
 		sys.Close(l.epfd)
 		return fmt.Errorf("epoll_ctl eventfd: %w", e)
@@ -53,7 +53,8 @@ func (l *Loop) pollEpoll(timeout int, block bool) int {
 
 func (l *Loop) dispatch(ev *unix.EpollEvent) {
 	data := sys.EventData(ev)
-	s := &l.table[uint32(data)]
+	slot := uint32(data)
+	s := l.table.at(slot)
 	if s.gen != uint32(data>>32) {
 		return
 	}
@@ -61,7 +62,7 @@ func (l *Loop) dispatch(ev *unix.EpollEvent) {
 	case sourceConn:
 		s.conn.event(ev.Events)
 	case sourceListener:
-		s.lis.accept()
+		l.table.listeners[slot].accept()
 	case sourceWaker:
 		l.runPosted()
 	}

@@ -61,11 +61,11 @@ func (s *Listener) Resume() unix.Errno {
 		return 0
 	}
 	s.loop.StopTimer(&s.retry)
-	s.slot, s.gen = s.loop.takeSlot(source{kind: sourceListener, lis: s})
+	s.slot, s.gen = s.loop.table.takeListener(s)
 	if s.loop.ring != nil {
 		s.loop.ring.pollListener(s)
 	} else if errno := sys.EpollCtl(s.loop.epfd, unix.EPOLL_CTL_ADD, s.fd, s.events(), eventData(s.slot, s.gen)); errno != 0 {
-		s.loop.freeSlot(s.slot)
+		s.loop.table.release(s.slot)
 		return errno
 	}
 	s.active = true
@@ -90,7 +90,7 @@ func (s *Listener) Pause() {
 	} else {
 		sys.EpollCtl(s.loop.epfd, unix.EPOLL_CTL_DEL, s.fd, 0, 0)
 	}
-	s.loop.freeSlot(s.slot)
+	s.loop.table.release(s.slot)
 	s.active = false
 }
 

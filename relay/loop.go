@@ -43,26 +43,6 @@ type Stats struct {
 	PipeMisses uint64
 }
 
-type sourceKind uint8
-
-const (
-	sourceFree sourceKind = iota
-	sourceConn
-	sourceListener
-	sourceWaker
-	sourceDetaching
-)
-
-// source is an entry of the table that the event data points into.
-type source struct {
-	gen  uint32
-	kind sourceKind
-	conn *Conn
-	lis  *Listener
-
-	detaching *detaching
-}
-
 // Loop is an event loop. See the package comment for its rules.
 type Loop struct {
 	ring   *ring // with EngineURing
@@ -75,9 +55,7 @@ type Loop struct {
 	stopped bool
 
 	events []unix.EpollEvent
-	table  []source
-	free   []uint32
-	gen    uint32
+	table  sourceTable
 	run    runList
 	wheel  wheel
 
@@ -110,6 +88,7 @@ func NewLoop(o Options) (*Loop, error) {
 		readSize: min(o.BufferSize, MaxBufferSize),
 		pipes:    pipePool{max: o.MaxPipes, size: o.PipeSize},
 	}
+	l.table.init()
 	l.wheel.init()
 	l.later.init()
 	if err := l.openEngine(o.Engine); err != nil {
@@ -211,28 +190,6 @@ func (l *Loop) runQueued() {
 			c.process()
 		}
 	}
-}
-
-// takeSlot enters s into the table under a generation of its own.
-func (l *Loop) takeSlot(s source) (slot, gen uint32) {
-	l.gen++
-	if l.gen == 0 {
-		l.gen = 1
-	}
-	s.gen = l.gen
-	if n := len(l.free); n > 0 {
-		slot = l.free[n-1]
-		l.free = l.free[:n-1]
-		l.table[slot] = s
-		return slot, s.gen
-	}
-	l.table = append(l.table, s)
-	return uint32(len(l.table) - 1), s.gen
-}
-
-func (l *Loop) freeSlot(slot uint32) {
-	l.table[slot] = source{}
-	l.free = append(l.free, slot)
 }
 
 // runList is a queue of connections, linked through Conn.next.

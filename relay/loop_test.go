@@ -30,15 +30,15 @@ func TestRunList(t *testing.T) {
 }
 
 func TestGenerations(t *testing.T) {
-	l := &Loop{gen: 1<<32 - 3}
+	table := sourceTable{gen: 1<<32 - 3}
 	seen := map[uint32]bool{}
 	for range 6 {
-		slot, gen := l.takeSlot(source{})
+		slot, gen := table.take(sourceConn, nil)
 		if slot != 0 || gen == 0 || seen[gen] {
 			t.Fatalf("slot %d generation %d", slot, gen)
 		}
 		seen[gen] = true
-		l.freeSlot(slot)
+		table.release(slot)
 	}
 }
 

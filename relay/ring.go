@@ -173,7 +173,7 @@ func (r *ring) complete(e *sys.CQE) {
 		r.l.runPosted()
 		return
 	}
-	s := &r.l.table[slot]
+	s := r.l.table.at(slot)
 	buf, provided := e.Buffer()
 	more := e.Flags&sys.CQEMore != 0
 	var p []byte
@@ -183,12 +183,13 @@ func (r *ring) complete(e *sys.CQE) {
 	switch {
 	case s.gen != gen:
 	case s.kind == sourceDetaching:
-		s.detaching.completed(r.l, slot, op, e.Res, p, more)
+		r.l.table.detaching[slot].completed(r.l, slot, op, e.Res, p, more)
 	case op == opAccept:
-		s.lis.accept()
+		lis := r.l.table.listeners[slot]
+		lis.accept()
 		// accept may have paused the listener, or a handler started another.
-		if s = &r.l.table[slot]; s.gen == gen {
-			r.pollListener(s.lis)
+		if s.gen == gen {
+			r.pollListener(lis)
 		}
 	case p != nil:
 		r.receive(s.conn, p)

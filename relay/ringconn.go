@@ -32,7 +32,7 @@ type uringConn struct {
 	// held is what a receive has brought and nobody has wanted since.
 	held *chunk
 	// late is a failure that comes after the bytes received.
-	late  unix.Errno
+	late  shortErrno
 	armed uint16
 }
 
@@ -165,7 +165,7 @@ func (c *Conn) completed(op ringOp, res int32, more bool) {
 	case opConnect:
 		c.flags |= flagWritable
 		if res < 0 {
-			c.uring.late = unix.Errno(-res)
+			c.uring.late = shortErrno(-res)
 		}
 		c.process()
 	default:
@@ -250,7 +250,7 @@ func (c *Conn) recvRing(size int) ([]byte, unix.Errno) {
 	case r.receiver == c && r.received != nil:
 		return r.takeReceived(c, size)
 	case c.uring.late != 0:
-		errno := c.uring.late
+		errno := unix.Errno(c.uring.late)
 		c.uring.late = 0
 		return nil, errno
 	case c.uring.armed&uringRecv != 0:
@@ -319,7 +319,7 @@ func (r *ring) takeReceived(c *Conn, size int) ([]byte, unix.Errno) {
 	case errno == unix.EAGAIN || errno == unix.EINTR:
 		c.flags &^= flagReadable
 	case errno != 0:
-		c.uring.late = errno
+		c.uring.late = shortErrno(errno)
 	case m == 0:
 		c.flags = c.flags&^flagReadable | flagDrained | flagRDHUP
 	default:

@@ -23,7 +23,7 @@ func (r *ring) detach(c *Conn, d *Detached, done func(*Detached)) {
 	}
 	w := &detaching{d: d, done: done, armed: c.uring.armed & uringRequests}
 	r.cancelAll(c)
-	r.l.table[c.slot] = source{gen: c.gen, kind: sourceDetaching, detaching: w}
+	r.l.table.detach(c.slot, w)
 	slot := c.slot
 	c.forget()
 	if w.armed == 0 {
@@ -47,6 +47,6 @@ func (w *detaching) completed(l *Loop, slot uint32, op ringOp, res int32, p []by
 }
 
 func (w *detaching) end(l *Loop, slot uint32) {
-	l.freeSlot(slot)
+	l.table.release(slot)
 	w.done(w.d)
 }
