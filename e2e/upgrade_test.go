@@ -182,3 +182,92 @@ func TestUpgradeGenerations(t *testing.T) {
 	d.upgrade()
 	d.awaitOldGone()
 }
+
+// TestUpgradeIdentities upgrades a daemon without root, and one whose workers
+// have another user than its own.
+func TestUpgradeIdentities(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	unprivileged := []string{need(t, "setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", daemonBin}
+	for name, c := range map[string]struct {
+		config  string
+		command []string
+		uids    [2]string // of the supervisor and of a worker
+	}{
+		"without root": {"", unprivileged, [2]string{"65534", "65534"}},
+		"setuid":       {"setgid 65534\nsetuid 65534\n", []string{daemonBin}, [2]string{"0", "65534"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newMixedPorts(t)
+			d := newDaemon(t, "").shared()
+			d.startUpgradable(mixedConfig(p, "workers 2\nupgrade_trial 0\n"+c.config), c.command...)
+			load := startMixed(t, p, 1)
+			for range 3 {
+				streams := startStreams(t, p, 3)
+				d.upgrade()
+				endStreams(t, streams)
+				d.awaitOldGone()
+			}
+			load.end()
+			for i, pid := range []int{d.supervisor(), d.worker(0).PID} {
+				if uid, _, _ := strings.Cut(identity(t, pid, "Uid"), " "); uid != c.uids[i] {
+					t.Errorf("process %d runs as %s instead of %s", pid, uid, c.uids[i])
+				}
+			}
+		})
+	}
+}
+
+// TestUpgradeBinaryOfOthers expects that the owner of the control socket, who
+// may control the daemon, cannot have it run a program of his.
+func TestUpgradeBinaryOfOthers(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	setpriv := need(t, "setpriv")
+	d := newDaemon(t, "").shared()
+	text := fmt.Sprintf("control %s 0600 65534\nauth none\ninternal 127.0.0.1\nsocks -p%d\n", d.socket, port(t))
+	if err := os.WriteFile(d.config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.launch()
+	d.await()
+	ctl := []string{"--reuid=65534", "--regid=65534", "--clear-groups", ctlBin, "-s", d.socket, "upgrade", "--trial", "0"}
+	if _, stderr, code := command(t, setpriv, append(ctl, "--binary", "/bin/true")...); code != 1 || !strings.Contains(stderr, "only root and the daemon's user") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
+// TestUpgradeUnixSocket upgrades a daemon with a service at a Unix socket, whose
+// file has to stay, and to be removed at the end.
+func TestUpgradeUnixSocket(t *testing.T) {
+	t.Parallel()
+	echo := echoOrigin(t)
+	d := newDaemon(t, "")
+	path := filepath.Join(d.dir, "s")
+	d.startUpgradable(fmt.Sprintf("workers 2\nupgrade_trial 0\nauth none\ntcppm -iunix:%s 1 127.0.0.1 %d\n", path, echo), daemonBin)
+	for range 3 {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustPing(t, c)
+		d.upgrade()
+		mustPing(t, c)
+		c.Close()
+		d.awaitOldGone()
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPing(t, c)
+	c.Close()
+	_ = syscall.Kill(d.supervisor(), syscall.SIGTERM)
+	eventually(t, patience, func() string {
+		if _, err := os.Lstat(path); err == nil {
+			return "the socket's file is left behind"
+		}
+		return ""
+	})
+}

@@ -16,18 +16,26 @@ import (
 // children of the test, and write into a file.
 func startUpgradable(t *testing.T, config string, binary ...string) *daemon {
 	t.Helper()
+	if len(binary) == 0 {
+		binary = []string{daemonBin}
+	}
 	d := newDaemon(t, "")
+	d.startUpgradable(config, binary...)
+	return d
+}
+
+// startUpgradable runs a command line that is, or becomes, the daemon.
+func (d *daemon) startUpgradable(config string, command ...string) {
+	t := d.t
+	t.Helper()
 	d.write("pidfile " + d.pidFile() + "\n" + config)
 	log, err := os.Create(d.logFile())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	path := daemonBin
-	if len(binary) > 0 {
-		path = binary[0]
-	}
-	d.cmd = exec.Command(path, "-c", d.config)
+	args := append(command[:len(command):len(command)], "-c", d.config)
+	d.cmd = exec.Command(args[0], args[1:]...)
 	d.cmd.Stdout, d.cmd.Stderr = log, log
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := d.cmd.Start(); err != nil {
@@ -39,7 +47,6 @@ func startUpgradable(t *testing.T, config string, binary ...string) *daemon {
 	}()
 	t.Cleanup(d.finishUpgraded)
 	d.await()
-	return d
 }
 
 func (d *daemon) pidFile() string { return filepath.Join(d.dir, "pid") }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -342,4 +343,37 @@ func TestUpgradeChanges(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		load.end()
 	}
+}
+
+// TestUpgradeCrashAfter kills the new daemon while an old generation drains: the
+// next one finds the workers of both.
+func TestUpgradeCrashAfter(t *testing.T) {
+	t.Parallel()
+	p := newMixedPorts(t)
+	config := mixedConfig(p, "workers 2\nupgrade_trial 0\n")
+	d := startUpgradable(t, config)
+	half := halfTunnel(t, p.proxy)
+	d.awaitOpen(1)
+	old := d.supervisor()
+	d.upgrade()
+	tunnel := connectVia(t, p.proxy, p.echo)
+	mustPing(t, tunnel)
+	load := startMixed(t, p, 1)
+	_ = syscall.Kill(d.supervisor(), syscall.SIGKILL)
+	d.exited = make(chan struct{})
+	d.startUpgradable(config, daemonBin)
+	olds := d.status().OldGenerations
+	if len(olds) != 1 || olds[0].PID != old || olds[0].Sessions != 1 {
+		t.Errorf("old generations: %+v", olds)
+	}
+	mustPing(t, tunnel)
+	fmt.Fprintf(half, "%d HTTP/1.1\r\nHost: x\r\n\r\n", p.echo)
+	answer := make([]byte, 12)
+	if _, err := io.ReadFull(half, answer); err != nil || string(answer) != "HTTP/1.1 200" {
+		t.Errorf("the half request was answered %q, %v", answer, err)
+	}
+	half.Close()
+	load.end()
+	d.awaitOldGone()
+	tunnel.Close()
 }

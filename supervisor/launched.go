@@ -162,6 +162,10 @@ func (l *launched) kill() {
 	_ = l.proc.Kill()
 	<-l.gone
 	_ = l.conn.Close()
+	// A launcher that was killed has left it behind.
+	if l.pidfd >= 0 {
+		_ = unix.PidfdSendSignal(l.pidfd, unix.SIGKILL, nil, 0)
+	}
 }
 
 // close gives the descriptors up.

@@ -354,9 +354,12 @@ func (d *daemon) watchPredecessors(left time.Duration) {
 // predecessor was only starting.
 func (d *daemon) freeStaleRows() {
 	known := map[int]bool{}
-	for _, o := range d.oldGenerations() {
-		for _, p := range o.processes() {
-			known[p.worker.Row] = true
+	for _, p := range d.succession.present {
+		known[p.worker.Row] = true
+	}
+	for _, o := range d.succession.manifest.Old {
+		for _, w := range o.Workers {
+			known[w.Row] = true
 		}
 	}
 	for _, s := range d.succession.manifest.Slots {

@@ -254,6 +254,19 @@ func (u *upgrade) expect(ctx context.Context, want ipc.Type, limit time.Duration
 	}
 }
 
+// send sends a message. When the successor is gone the error is what it has
+// said, or how it has ended.
+func (u *upgrade) send(t ipc.Type, body any, fds ...int) error {
+	err := u.conn.Send(t, 0, body, fds...)
+	if !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+		return err
+	}
+	if _, cause := u.expect(u.ctx, t, time.Second, "go on"); cause != nil {
+		return cause
+	}
+	return err
+}
+
 // endError says how the successor has ended.
 func (u *upgrade) endError(what string) error {
 	select {
@@ -304,7 +317,7 @@ func (u *upgrade) handOver() error {
 		return err
 	}
 	u.columns = min(u.ready.ColumnsUsed, ipc.MaxColumns)
-	if err := u.conn.Send(ipc.MsgHandoffGo, 0, nil); err != nil {
+	if err := u.send(ipc.MsgHandoffGo, nil); err != nil {
 		return err
 	}
 	_, err = u.expect(u.ctx, ipc.MsgHandoffServing, d.timing.exchange+time.Second, "accept connections")
@@ -326,10 +339,10 @@ func (u *upgrade) sendAll(version int, deadline time.Time) error {
 		return err
 	}
 	defer table.Close()
-	err = u.conn.Send(ipc.MsgHandoffManifest, 0, ipc.HandoffManifest{Version: version}, int(table.Fd()), u.d.shm.FD())
+	err = u.send(ipc.MsgHandoffManifest, ipc.HandoffManifest{Version: version}, int(table.Fd()), u.d.shm.FD())
 	for first := 0; err == nil && first < len(h.fds); {
 		n := min(len(h.fds)-first, ipc.MaxFDs)
-		err = u.conn.Send(ipc.MsgHandoffFiles, 0, ipc.HandoffFiles{First: first, Count: n}, h.fds[first:first+n]...)
+		err = u.send(ipc.MsgHandoffFiles, ipc.HandoffFiles{First: first, Count: n}, h.fds[first:first+n]...)
 		if err == nil {
 			_, err = u.expect(u.ctx, ipc.MsgHandoffAck, time.Until(deadline), "take the sockets")
 		}
@@ -372,7 +385,7 @@ func (u *upgrade) commit() error {
 	if err := u.awaitTrial(); err != nil {
 		return err
 	}
-	if err := u.conn.Send(ipc.MsgHandoffCheck, 0, nil); err != nil {
+	if err := u.send(ipc.MsgHandoffCheck, nil); err != nil {
 		return err
 	}
 	if _, err := u.expect(u.ctx, ipc.MsgHandoffServing, d.timing.exchange+time.Second, "show that its workers run"); err != nil {
@@ -382,7 +395,7 @@ func (u *upgrade) commit() error {
 		return errDraining
 	}
 	left := d.drainTimeout()
-	if err := u.conn.Send(ipc.MsgHandoffTakeover, 0, ipc.HandoffTakeover{LeftMS: left.Milliseconds()}); err != nil {
+	if err := u.send(ipc.MsgHandoffTakeover, ipc.HandoffTakeover{LeftMS: left.Milliseconds()}); err != nil {
 		return err
 	}
 	// From here on a stop cannot be obeyed half: it is passed on.
