@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -201,13 +202,28 @@ func TestControlAccess(t *testing.T) {
 	}
 }
 
-// TestDrainWorker replaces one worker while a session of it lives.
+// TestDrainWorker replaces one worker: its tunnel goes on in the successor, a
+// handshake that is not complete where it is.
 func TestDrainWorker(t *testing.T) {
 	t.Parallel()
-	echo, ppm := echoOrigin(t), port(t)
-	d := start(t, fmt.Sprintf("workers 1\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo))
+	echo, ppm, socks := echoOrigin(t), port(t), port(t)
+	d := start(t, fmt.Sprintf("workers 1\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\nsocks -p%d\n", ppm, echo, socks))
 	c := dial(t, ppm)
 	mustPing(t, c)
+	half := func() net.Conn {
+		h := dial(t, socks)
+		if _, err := h.Write([]byte{5}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, patience, func() string {
+			if n := d.service("socks")["open"]; n != 1 {
+				return fmt.Sprintf("%d sessions of socks", n)
+			}
+			return ""
+		})
+		return h
+	}
+	h := half()
 	old := d.worker(0).PID
 	if out, stderr, code := d.ctl("drain", "--worker", "0"); code != 0 {
 		t.Fatalf("drain: %d %s%s", code, out, stderr)
@@ -215,38 +231,37 @@ func TestDrainWorker(t *testing.T) {
 	if now := d.worker(0); now.PID == old || now.State != "running" {
 		t.Errorf("worker 0 is %+v", now)
 	}
+	mustPing(t, c)
+	mustPing(t, dial(t, ppm))
 	if !alive(old) {
 		t.Fatal("the drained worker ended with a session open")
 	}
-	mustPing(t, c)
-	mustPing(t, dial(t, ppm))
 	if n := d.service("tcppm")["open"]; n != 2 {
 		t.Errorf("%d sessions are open", n)
 	}
-	c.Close()
-	eventually(t, patience, func() string {
-		if alive(old) {
-			return "the drained worker goes on after its last session"
-		}
-		return ""
-	})
+	h.Close()
+	gone := func(what string) {
+		t.Helper()
+		eventually(t, patience, func() string {
+			if alive(old) {
+				return "the drained worker goes on after " + what
+			}
+			return ""
+		})
+	}
+	gone("its last session")
 	// A timeout bounds it.
-	c = dial(t, ppm)
-	mustPing(t, c)
+	h = half()
 	old = d.worker(0).PID
 	if out, stderr, code := d.ctl("-o", "json", "drain", "--worker", "0", "--timeout", "0.2"); code != 0 {
 		t.Fatalf("drain: %d %s%s", code, out, stderr)
 	}
-	eventually(t, patience, func() string {
-		if alive(old) {
-			return "the drained worker goes on after its time"
-		}
-		return ""
-	})
-	if ping(c) == nil {
-		t.Error("the session outlived its worker")
+	gone("its time")
+	if n, err := h.Read(make([]byte, 1)); err == nil {
+		t.Errorf("the session outlived its worker: %d bytes", n)
 	}
-	if n := d.service("tcppm")["accepted"]; n != 3 {
+	mustPing(t, c)
+	if n := d.service("tcppm")["accepted"]; n != 2 {
 		t.Errorf("%d sessions were counted", n)
 	}
 }
