@@ -374,16 +374,45 @@ func TestRebalance(t *testing.T) {
 	}
 }
 
+// TestRebalanceByItself adds a worker and expects that half of the sessions move
+// to it.
+func TestRebalanceByItself(t *testing.T) {
+	t.Parallel()
+	b := startMoveBed(t, 40, "workers 1")
+	b.rewrite("workers 1", "workers 2\nrebalance 1")
+	if _, stderr, code := b.ctl("reload"); code != 0 {
+		t.Fatalf("reload: %s", stderr)
+	}
+	eventually(t, patience, func() string {
+		if ws := b.status().Workers; len(ws) != 2 || min(ws[0].Sessions, ws[1].Sessions) < 15 {
+			return fmt.Sprintf("workers %+v", ws)
+		}
+		return ""
+	})
+	for _, err := range b.endStreams() {
+		t.Error(err)
+	}
+	b.checkLog(0, 0)
+	b.fds = b.countFDs() // the other worker's sockets have come
+}
+
+// rewrite replaces a part of the configuration.
+func (b *moveBed) rewrite(old, now string) {
+	b.t.Helper()
+	text, err := os.ReadFile(b.config)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\n")
+	b.write(strings.Replace(rest, old, now, 1))
+}
+
 // TestFewerWorkers has a reload take workers away: their sessions move to the
 // others, long before drain_timeout.
 func TestFewerWorkers(t *testing.T) {
 	t.Parallel()
 	b := startMoveBed(t, 60, "workers 3")
-	text, err := os.ReadFile(b.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.write(strings.Replace(strings.Join(strings.SplitAfter(string(text), "\n")[1:], ""), "workers 3", "workers 1", 1))
+	b.rewrite("workers 3", "workers 1")
 	if _, stderr, code := b.ctl("reload"); code != 0 {
 		t.Fatalf("reload: %s", stderr)
 	}

@@ -502,3 +502,32 @@ func TestMoveKeepsSettings(t *testing.T) {
 		t.Errorf("second log: %q, %v", data, err)
 	}
 }
+
+// TestMoveUnixTarget moves a tunnel whose server is a Unix socket.
+func TestMoveUnixTarget(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = io.Copy(c, c)
+	}()
+	p := startProxy(t, fmt.Sprintf("internal 127.0.0.1\ntcppm PORT unix:%s 0\n", path))
+	q := p.startSibling()
+	c := p.dial(0)
+	exchange(t, c, "hello")
+	for range 3 {
+		if m := p.move(q, ipc.MoveOut{}); m.Sessions != 1 {
+			t.Fatalf("moved %+v", m)
+		}
+		p, q = q, p
+		exchange(t, c, "again")
+	}
+}
