@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -206,12 +207,30 @@ func isOrphan(pid int) bool {
 // been counted stays.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
-	echo, ppm := echoOrigin(t), port(t)
-	text := fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, echo)
+	echo, ppm, single := echoOrigin(t), port(t), port(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	text := fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n"+
+		"tcppm -olSO_REUSEPORT=0 %d 127.0.0.1 %d\ntcppm -iunix:%s 1 127.0.0.1 %d\n", ppm, echo, single, echo, socket, echo)
 	d := start(t, text)
 	c := dial(t, ppm)
 	mustPing(t, c)
 	l := newLoad(ppm, 4)
+	others := func() {
+		t.Helper()
+		if err := pingOnce(single); err != nil {
+			t.Errorf("the shared socket: %v", err)
+		}
+		u, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Errorf("the Unix socket: %v", err)
+			return
+		}
+		defer u.Close()
+		_ = u.SetDeadline(time.Now().Add(patience))
+		if err := ping(u); err != nil {
+			t.Errorf("the Unix socket: %v", err)
+		}
+	}
 	last := d
 	for round := range 3 {
 		workers := children(last.pid())
@@ -228,6 +247,7 @@ func TestOrphans(t *testing.T) {
 			return ""
 		})
 		mustPing(t, c)
+		others()
 		next := newDaemon(t, "")
 		next.socket = d.socket
 		// With one worker less and one more the sockets find their places.
@@ -247,6 +267,7 @@ func TestOrphans(t *testing.T) {
 			return ""
 		})
 		mustPing(t, c)
+		others()
 		last = next
 	}
 	err := l.stop()
