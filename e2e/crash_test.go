@@ -343,3 +343,48 @@ func TestOrphanSignals(t *testing.T) {
 	})
 	os.Remove(d.socket)
 }
+
+// TestKillGivesBack fills maxconn, kills a worker and expects the places of its
+// sessions to be taken by clients that wait.
+func TestKillGivesBack(t *testing.T) {
+	t.Parallel()
+	echo, ppm := echoOrigin(t), port(t)
+	const limit = 20
+	d := start(t, fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\nmaxconn %d\ntcppm %d 127.0.0.1 %d\n", limit, ppm, echo))
+	var open []net.Conn
+	for range limit {
+		c := dial(t, ppm)
+		mustPing(t, c)
+		open = append(open, c)
+	}
+	lost := 0
+	for _, s := range d.conns() {
+		if s.Worker == 0 {
+			lost++
+		}
+	}
+	waiting := make(chan error, limit)
+	for range lost {
+		c := dial(t, ppm)
+		go func() { waiting <- ping(c) }()
+	}
+	pid := d.worker(0).PID
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	for range lost {
+		if err := <-waiting; err != nil {
+			t.Errorf("a client that waited: %v", err)
+		}
+	}
+	survived := 0
+	for _, c := range open {
+		if ping(c) == nil {
+			survived++
+		}
+	}
+	if survived != limit-lost {
+		t.Errorf("%d sessions survived, %d were the killed worker's of %d", survived, lost, limit)
+	}
+	if n := d.service("tcppm")["open"]; n != limit {
+		t.Errorf("%d sessions are open", n)
+	}
+}

@@ -100,7 +100,8 @@ func (d *daemon) install(next *snapshot, force bool) error {
 	d.awaitStarting()
 	procs := d.runningProcesses()
 	raiseWorkers(procs, next.limits.Status.FDsGranted)
-	if err := d.prepareAll(procs, next); err != nil {
+	procs, err := d.prepareAll(procs, next)
+	if err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -117,7 +118,7 @@ func (d *daemon) install(next *snapshot, force bool) error {
 	}
 	var late []*process
 	for _, s := range d.slots {
-		if p := s.current; p != nil && p.state == stateRunning && !prepared[p] {
+		if p := s.current; p != nil && p.state == stateRunning && !prepared[p] && !p.hung.Load() {
 			late = append(late, p)
 		}
 	}
@@ -156,23 +157,30 @@ func (d *daemon) anyStarting() bool {
 	return false
 }
 
-// prepareAll prepares every process; when one cannot, all forget the
-// generation again.
-func (d *daemon) prepareAll(procs []*process, next *snapshot) error {
+// prepareAll prepares every process and returns those that are prepared; when
+// one cannot, all forget the generation again. A worker whose loop does not
+// turn has no say: it is ended, and its successor begins with the generation.
+func (d *daemon) prepareAll(procs []*process, next *snapshot) ([]*process, error) {
 	errs := make([]error, len(procs))
 	each(procs, func(i int, p *process) { errs[i] = p.prepare(d.running, d, next) })
-	for i, err := range errs {
+	var prepared []*process
+	for i, p := range procs {
+		err := errs[i]
 		if err == nil {
+			prepared = append(prepared, p)
 			continue
 		}
-		p := procs[i]
+		hangs := errors.Is(err, errNoAnswer) && p.silence(d) > d.timing.quiet
 		if errors.Is(err, errNoAnswer) {
 			p.endHung(d, d.timing.exchange)
 		}
+		if hangs {
+			continue
+		}
 		d.abortAll(procs, next)
-		return fmt.Errorf("worker %d cannot prepare the new configuration: %w", p.slot.index, err)
+		return nil, fmt.Errorf("worker %d cannot prepare the new configuration: %w", p.slot.index, err)
 	}
-	return nil
+	return prepared, nil
 }
 
 func (d *daemon) abortAll(procs []*process, next *snapshot) {
