@@ -92,6 +92,7 @@ func TestBed(t *testing.T) {
 		{"StopEndsOrphans", bedStopEndsOrphans},
 		{"BrokenConfiguration", bedBrokenConfiguration},
 		{"Upgrade", bedUpgrade},
+		{"UpgradeStop", bedUpgradeStop},
 	} {
 		t.Run(test.name, test.run)
 	}

@@ -29,7 +29,7 @@ func (d *daemon) startUpgradable(config string, command ...string) {
 	t := d.t
 	t.Helper()
 	d.write("pidfile " + d.pidFile() + "\n" + config)
-	log, err := os.Create(d.logFile())
+	log, err := os.OpenFile(d.logFile(), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,9 +41,11 @@ func (d *daemon) startUpgradable(config string, command ...string) {
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	cmd, exited := d.cmd, make(chan struct{})
+	d.exited = exited
 	go func() {
-		_ = d.cmd.Wait()
-		close(d.exited)
+		_ = cmd.Wait()
+		close(exited)
 	}()
 	t.Cleanup(d.finishUpgraded)
 	d.await()

@@ -359,8 +359,14 @@ func TestUpgradeCrashAfter(t *testing.T) {
 	tunnel := connectVia(t, p.proxy, p.echo)
 	mustPing(t, tunnel)
 	load := startMixed(t, p, 1)
-	_ = syscall.Kill(d.supervisor(), syscall.SIGKILL)
-	d.exited = make(chan struct{})
+	killed := d.supervisor()
+	_ = syscall.Kill(killed, syscall.SIGKILL)
+	eventually(t, patience, func() string {
+		if alive(killed) {
+			return "the killed daemon lives"
+		}
+		return ""
+	})
 	d.startUpgradable(config, daemonBin)
 	olds := d.status().OldGenerations
 	if len(olds) != 1 || olds[0].PID != old || olds[0].Sessions != 1 {

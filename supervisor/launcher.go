@@ -151,20 +151,27 @@ func childrenOf(parent int) []int {
 	return found
 }
 
-// parentOf returns the parent of a process, 0 when it is not known. The name
-// in proc_pid_stat(5) may contain anything, so that fields count from its end.
+// parentOf returns the parent of a process, 0 when it is not known.
 func parentOf(pid int) int {
+	_, parent := processStat(pid)
+	return parent
+}
+
+// processStat returns state and parent of a process, "" and 0 when they are not
+// known. The name in proc_pid_stat(5) may contain anything, so that fields count
+// from its end.
+func processStat(pid int) (state string, parent int) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0
+		return "", 0
 	}
 	defer file.Close()
 	data, _ := io.ReadAll(io.LimitReader(file, 4096))
 	text := string(data)
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 2 {
-		return 0
+		return "", 0
 	}
-	parent, _ := strconv.Atoi(fields[1])
-	return parent
+	parent, _ = strconv.Atoi(fields[1])
+	return fields[0], parent
 }

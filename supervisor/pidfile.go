@@ -46,9 +46,15 @@ func readPID(path string) int {
 	return pid
 }
 
+// processExists says whether a process runs. One that has ended and that its
+// parent has yet to notice does not.
 func processExists(pid int) bool {
 	err := unix.Kill(pid, 0)
-	return err == nil || errors.Is(err, unix.EPERM)
+	if err != nil && !errors.Is(err, unix.EPERM) {
+		return false
+	}
+	state, _ := processStat(pid)
+	return state != "Z" && state != "X"
 }
 
 // sameProgram says whether the process runs a program of the own one's name. A

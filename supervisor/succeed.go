@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -255,17 +254,7 @@ func (d *daemon) lateOrphans() map[int]int {
 // supervisorOf returns the supervisor whose child a worker is, 0 for an orphan.
 // One that an upgrade has replaced lives as long as its workers drain.
 func supervisorOf(worker int) int {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", worker))
-	if err != nil {
-		return 0
-	}
-	// The command, in parentheses, may contain anything; state and parent
-	// follow (proc_pid_stat(5)).
-	var state string
-	var parent int
-	if _, err := fmt.Sscan(string(stat[bytes.LastIndexByte(stat, ')')+1:]), &state, &parent); err != nil {
-		return 0
-	}
+	parent := parentOf(worker)
 	if command(parent) == "" || command(parent) != command(os.Getpid()) {
 		return 0
 	}
