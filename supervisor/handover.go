@@ -33,10 +33,11 @@ func (d *daemon) restarting() bool {
 }
 
 // handOver makes serve return with the workers left as they are. Nothing can
-// change any more. It is false when the daemon drains already.
+// change any more. It is false when the daemon drains already, or has been
+// replaced by an upgrade.
 func (d *daemon) handOver() bool {
 	d.change.Lock()
-	if d.isDraining() {
+	if d.isDraining() || d.isReplaced() {
 		d.change.Unlock()
 		return false
 	}
