@@ -20,7 +20,7 @@ func TestManyReloads(t *testing.T) {
 	}
 	d := start(t, config(0))
 	streams := startStreams(t, p, 6)
-	load := startMixed(t, p, 2)
+	load := startMixed(t, p, 4)
 	measure := func() (fds, rss int) {
 		for pid, n := range d.countFDs() {
 			if pid == d.pid() {
