@@ -85,9 +85,10 @@ fuzz:
 		done; \
 	done
 
-# UPGRADES upgrades in a row, and the other tests under load.
+# UPGRADES upgrades and moves in a row, five times as many reloads, and the other
+# tests under load.
 torture: tools
-	E2E_UPGRADES=$(UPGRADES) E2E_MOVES=$(UPGRADES) $(GO) test -v -count=1 -timeout 60m -run 'UnderLoad|Move' ./e2e
+	E2E_UPGRADES=$(UPGRADES) E2E_MOVES=$(UPGRADES) E2E_RELOADS=$$((5 * $(UPGRADES))) $(GO) test -v -count=1 -timeout 60m -run 'UnderLoad|Move' ./e2e
 
 bench: build
 	$(GO) run ./bench $(BENCH)

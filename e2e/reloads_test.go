@@ -2,14 +2,21 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// TestManyReloads reloads 100 times in a row while clients of every kind
-// connect and tunnels carry data: nothing fails, and nothing grows.
-func TestManyReloads(t *testing.T) {
+// TestManyReloadsUnderLoad reloads 100 times in a row, or as often as
+// E2E_RELOADS says, while clients of every kind connect and tunnels carry data:
+// nothing fails, and nothing grows.
+func TestManyReloadsUnderLoad(t *testing.T) {
+	rounds := 100
+	if n, err := strconv.Atoi(os.Getenv("E2E_RELOADS")); err == nil {
+		rounds = max(n, 30)
+	}
 	p, extra := newMixedPorts(t), port(t)
 	config := func(i int) string {
 		text := mixedConfig(p, fmt.Sprintf("workers 2\ndrain_timeout 20\nmaxconn %d\n", 1000+i%7))
@@ -30,7 +37,6 @@ func TestManyReloads(t *testing.T) {
 		}
 		return fds, rss
 	}
-	const rounds = 100
 	var firstFDs, firstRSS int
 	began := time.Now()
 	for i := range rounds {
