@@ -72,6 +72,7 @@ func init() {
 		"plugin":    refused("not supported: plugins of 3proxy are shared libraries, which cannot be loaded here"),
 		"icqpr":     refused("not supported: 3proxy itself has dropped this service"),
 		"msnpr":     refused("not supported: 3proxy itself has dropped this service"),
+		"engine":    {run: once(runEngine), usage: "epoll|io_uring|auto", min: 1, max: 1},
 		"rebalance": {run: once(runRebalance), usage: "SECONDS", min: 1, max: 1},
 		"drain_timeout": {
 			run: once(runDrainTimeout), usage: "SECONDS", min: 1, max: 1,
@@ -104,7 +105,7 @@ var laterCommands = []string{
 	"countout", "countall", "nocountin", "nocountout", "nocountall",
 	"authnserver", "fakeresolve", "dialer", "logdump", "rotate", "archiver",
 	"logjson", "delimchar", "chroot", "config", "writable", "system",
-	"metrics", "engine", "filtermaxsize", "ssl_mitm", "ssl_nomitm", "ssl_serv",
+	"metrics", "filtermaxsize", "ssl_mitm", "ssl_nomitm", "ssl_serv",
 	"ssl_noserv", "ssl_server", "ssl_noserver", "ssl_cli", "ssl_nocli",
 	"ssl_client", "ssl_noclient", "ssl_server_cert", "ssl_server_key",
 	"ssl_server_ca_file", "ssl_server_ca_key", "ssl_server_ca_dir",

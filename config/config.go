@@ -60,6 +60,9 @@ type Config struct {
 	// DrainTimeout is how long, in seconds, sessions may go on after a drain
 	// has begun.
 	DrainTimeout int `json:"drain_timeout"`
+	// Engine is the kernel interface of the workers' event loops, one of
+	// Engines; empty means auto.
+	Engine string `json:"engine,omitempty"`
 	// Rebalance is how often, in seconds, sessions are moved between workers
 	// that have become uneven; 0 means never.
 	Rebalance int `json:"rebalance,omitempty"`

@@ -140,6 +140,9 @@ type WorkerStatus struct {
 	Slot int `json:"slot"`
 	PID  int `json:"pid"` // 0 when none runs
 	CPU  int `json:"cpu"`
+	// Engine is the engine of the event loop, epoll or io_uring; it is missing
+	// when none runs.
+	Engine string `json:"engine,omitempty"`
 	// State is starting, running, draining, stalled (it gives no sign of
 	// life), backoff or stopped.
 	State string `json:"state"`

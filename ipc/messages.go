@@ -78,6 +78,8 @@ type Welcome struct {
 	// splicing, PipeSize the size in bytes each is asked to have.
 	MaxPipes int `json:"max_pipes"`
 	PipeSize int `json:"pipe_size"`
+	// Engine is the engine of the event loop, as in the configuration.
+	Engine string `json:"engine,omitempty"`
 	// Accept is what the worker begins with.
 	Accept Accept `json:"accept,omitzero"`
 	// Family identifies the daemon to a successor of the supervisor (Family).
@@ -158,6 +160,8 @@ type Generation struct {
 type Prepared struct {
 	Gen   uint64 `json:"gen"`
 	Error string `json:"error,omitempty"`
+	// Engine is the engine that the worker's event loop has.
+	Engine string `json:"engine,omitempty"`
 }
 
 // Disown is the body of MsgDisown and MsgDisowned.

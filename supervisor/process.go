@@ -59,6 +59,8 @@ type process struct {
 	// known; hung says that the process is being ended for its silence.
 	loopThread atomic.Int64
 	hung       atomic.Bool
+	// engine is the name of the event loop's engine, nil while it is not known.
+	engine atomic.Pointer[string]
 
 	// talk is held for an exchange of messages, one at a time. held are the
 	// listeners the worker has, by service; gen is its generation.
@@ -308,6 +310,7 @@ func (p *process) greet(ctx context.Context, d *daemon, l Limits) error {
 		Version: ipc.Version,
 		Slot:    p.slot.index, Row: p.row, Workers: d.workers(), CPU: d.cpuOf(p.slot),
 		MaxFDs: p.maxFDs, MaxPipes: l.MaxPipes, PipeSize: l.PipeSize,
+		Engine: d.startConfig.Engine,
 		Family: ipc.Family(d.control.path), Stored: systemd.Managed(),
 		Accept: p.accepting,
 	}, d.shm.FD())
@@ -336,6 +339,7 @@ func (p *process) prepare(ctx context.Context, d *daemon, s *snapshot) error {
 	if err == nil && reply.Error != "" {
 		return errors.New(reply.Error)
 	}
+	p.engine.Store(&reply.Engine)
 	return err
 }
 

@@ -283,6 +283,7 @@ func (d *daemon) fixedChanges(cfg *config.Config) []config.Diagnostic {
 		was, now any
 	}{
 		{"control", was.Control, cfg.Control},
+		{"engine", was.Engine, cfg.Engine},
 		{"setuid", was.SetUID, cfg.SetUID},
 		{"setgid", was.SetGID, cfg.SetGID},
 		{"pidfile", was.PIDFile, cfg.PIDFile},

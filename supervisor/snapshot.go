@@ -82,6 +82,9 @@ func (d *daemon) fill(next *snapshot) error {
 	if next.cpus, err = d.placeWorkers(next.cfg); err != nil {
 		return err
 	}
+	if problem := checkEngine(d.machine, next.cfg); problem != nil {
+		return &Refused{"the workers cannot have the engine", []config.Diagnostic{*problem}}
+	}
 	next.limits = measure(d.machine, next.cfg, len(next.cpus), true)
 	if fatal := next.limits.Fatal; fatal != "" {
 		return &Refused{Reason: fatal}

@@ -71,6 +71,9 @@ func (s *slot) status(d *daemon, now time.Time) []ipc.WorkerStatus {
 func (p *process) status(d *daemon, now time.Time, w ipc.WorkerStatus) ipc.WorkerStatus {
 	w.PID, w.Started, w.UptimeSec = p.pid, p.started, now.Sub(p.started).Seconds()
 	w.Sessions = d.sessionsOf(p.row)
+	if name := p.engine.Load(); name != nil {
+		w.Engine = *name
+	}
 	if end := p.drainDeadline(); !end.IsZero() {
 		w.DrainLeftSec = max(0, end.Sub(now).Seconds())
 	}

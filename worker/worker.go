@@ -171,7 +171,11 @@ func (w *Worker) greet() error {
 	}
 	w.masterUID = master.UID
 	w.loopCell = w.shm.Loop(w.row)
-	w.loop, err = relay.NewLoop(relay.Options{Engine: relay.EngineEpoll, MaxPipes: hi.MaxPipes, PipeSize: hi.PipeSize})
+	engine, err := relay.EngineByName(hi.Engine)
+	if err != nil {
+		return err
+	}
+	w.loop, err = relay.NewLoop(relay.Options{Engine: engine, MaxPipes: hi.MaxPipes, PipeSize: hi.PipeSize})
 	if err != nil {
 		return err
 	}
@@ -299,7 +303,7 @@ func (w *Worker) prepareEnd(m *ipc.Message) {
 	default:
 		err = w.prepared.compile(w)
 	}
-	answer := ipc.Prepared{Gen: body.Gen}
+	answer := ipc.Prepared{Gen: body.Gen, Engine: w.loop.Engine().String()}
 	if err != nil {
 		answer.Error = err.Error()
 		w.abortPrepared()

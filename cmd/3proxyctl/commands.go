@@ -68,7 +68,7 @@ func orUnlimited(n int) string {
 
 func (s *session) workersTable(workers []ipc.WorkerStatus) {
 	t := s.table()
-	fmt.Fprintln(t, "\nWORKER\tPID\tCPU\tSTATE\tUPTIME\tSESSIONS\tRESTARTS\tLAST EXIT")
+	fmt.Fprintln(t, "\nWORKER\tPID\tCPU\tENGINE\tSTATE\tUPTIME\tSESSIONS\tRESTARTS\tLAST EXIT")
 	for _, w := range workers {
 		state, pid, uptime := w.State, dash(w.PID), "-"
 		if w.PID != 0 {
@@ -80,7 +80,7 @@ func (s *session) workersTable(workers []ipc.WorkerStatus) {
 		if w.State == "draining" {
 			state = "draining, up to " + duration(w.DrainLeftSec)
 		}
-		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%d\t%d\t%s\n", w.Slot, pid, w.CPU, state, uptime, w.Sessions, w.Restarts, orDash(w.LastExit))
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%s\n", w.Slot, pid, w.CPU, orDash(w.Engine), state, uptime, w.Sessions, w.Restarts, orDash(w.LastExit))
 	}
 	_ = t.Flush()
 }

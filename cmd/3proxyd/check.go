@@ -31,6 +31,10 @@ func check(line commandLine, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%s: error: %v\n", cfg.Source, err)
 		return exitFailure
 	}
+	if problem := supervisor.CheckEngine(cfg); problem != nil {
+		printDiagnostics(stderr, []config.Diagnostic{*problem})
+		return exitFailure
+	}
 	limits := supervisor.CheckLimits(cfg, len(cpus))
 	if limits.Fatal != "" {
 		fmt.Fprintf(stderr, "%s: error: %s\n", cfg.Source, limits.Fatal)
