@@ -546,7 +546,7 @@ func (c *Conn) connected() {
 
 // report calls OnError for the remembered failure, once.
 func (c *Conn) report() {
-	if c.uring.armed&uringRecv != 0 {
+	if c.uring.armed&uringReceives != 0 {
 		// What it brings comes before the failure.
 		c.loop.ring.cancelRecv(c)
 		return
@@ -560,7 +560,11 @@ func (c *Conn) report() {
 // hungUp looks into EPOLLHUP and EPOLLERR. EPOLLHUP alone also comes when both
 // directions were closed in order, which is not an error.
 func (c *Conn) hungUp() {
-	errno := sys.SocketError(c.fd)
+	errno := unix.Errno(c.uring.late)
+	c.uring.late = 0
+	if errno == 0 {
+		errno = sys.SocketError(c.fd)
+	}
 	c.flags &^= flagHangup
 	if errno != 0 {
 		c.fail(errno)

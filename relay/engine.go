@@ -36,16 +36,20 @@ func EngineByName(name string) (Engine, error) {
 	return 0, fmt.Errorf("there is no engine %q", name)
 }
 
+// autoURing says whether EngineAuto takes io_uring where it can.
+const autoURing = false
+
 // openEngine opens the ring or the epoll descriptor of a new loop.
 func (l *Loop) openEngine(e Engine) error {
-	if e != EngineEpoll {
-		err := l.openRing()
-		if err == nil {
-			return nil
-		}
-		if e == EngineURing {
-			return fmt.Errorf("engine io_uring: %w", err)
-		}
+	if e == EngineEpoll || e == EngineAuto && !autoURing {
+		return l.openEpoll()
+	}
+	err := l.openRing()
+	if err == nil {
+		return nil
+	}
+	if e == EngineURing {
+		return fmt.Errorf("engine io_uring: %w", err)
 	}
 	return l.openEpoll()
 }

@@ -21,7 +21,12 @@ const (
 	// read into the loop's own buffer.
 	ringBuffers    = 256
 	ringBufferSize = 16 << 10
-	ringGroup      = 0
+	// Connections whose last smallStreak messages were smaller than a small
+	// buffer receive into those by a request that goes on by itself. It may bring
+	// some more of them (up to 32) before it can be cancelled.
+	ringSmallBuffers = 256
+	ringSmallSize    = 4 << 10
+	smallStreak      = 3
 )
 
 // ringOp is the kind of a request, part of the name of its completion.
@@ -30,6 +35,7 @@ type ringOp uint8
 const (
 	opIgnored ringOp = iota
 	opRecv
+	opRecvMulti
 	opPoll
 	opWatch
 	opRoom
@@ -57,6 +63,8 @@ type ring struct {
 	l       *Loop
 	enabled bool
 
+	buffers, small *sys.Buffers
+
 	// touched are connections whose wishes may have changed in this turn.
 	touched []*Conn
 	// sent are the writes that were submitted with the turn's last call.
@@ -83,12 +91,16 @@ func (l *Loop) openRing() error {
 	if err != nil {
 		return err
 	}
-	if err := u.ProvideBuffers(ringGroup, ringBuffers, ringBufferSize); err != nil {
+	r := &ring{Uring: u, l: l, cqes: make([]sys.CQE, 0, 256)}
+	if r.buffers, err = u.ProvideBuffers(0, ringBuffers, ringBufferSize); err == nil {
+		r.small, err = u.ProvideBuffers(1, ringSmallBuffers, ringSmallSize)
+	}
+	if err != nil {
 		u.Close()
 		return err
 	}
-	l.ring = &ring{Uring: u, l: l, cqes: make([]sys.CQE, 0, 256)}
-	l.ring.pollWaker()
+	l.ring = r
+	r.pollWaker()
 	return nil
 }
 
@@ -130,7 +142,8 @@ func (r *ring) prepare() {
 	}
 	r.prepareTouched()
 	r.prepareSends()
-	r.CommitBuffers()
+	r.buffers.Commit()
+	r.small.Commit()
 }
 
 // poll submits what the turn has left to do, waits, and handles what has come.
@@ -174,11 +187,15 @@ func (r *ring) complete(e *sys.CQE) {
 		return
 	}
 	s := r.l.table.at(slot)
-	buf, provided := e.Buffer()
 	more := e.Flags&sys.CQEMore != 0
+	buffers := r.buffers
+	if op == opRecvMulti {
+		buffers = r.small
+	}
+	buf, provided := e.Buffer()
 	var p []byte
 	if provided && e.Res > 0 {
-		p = r.Buffer(buf)[:e.Res]
+		p = buffers.Get(buf)[:e.Res]
 	}
 	switch {
 	case s.gen != gen:
@@ -192,12 +209,12 @@ func (r *ring) complete(e *sys.CQE) {
 			r.pollListener(lis)
 		}
 	case p != nil:
-		r.receive(s.conn, p)
+		r.receive(s.conn, p, op, more)
 	default:
 		s.conn.completed(op, e.Res, more)
 	}
 	if provided {
-		r.Recycle(buf)
+		buffers.Recycle(buf)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 // What of a connection the ring has under way, and in which of its lists it is.
 const (
 	uringRecv      uint16 = 1 << iota // a receive
+	uringRecvMulti                    // a receive that goes on
 	uringPoll                         // a poll for input
 	uringWatch                        // a poll for a hang-up
 	uringRoom                         // a poll for room to write
@@ -17,14 +18,16 @@ const (
 	uringWatched                      // EPOLLHUP has been seen, which does not go away
 	uringUnwatched                    // in ring.unwatched
 	uringTouched                      // in ring.touched
+	uringEnded                        // the stream ends after what is held
 
-	uringRequests = uringRecv | uringPoll | uringWatch | uringRoom | uringConnect
+	uringReceives = uringRecv | uringRecvMulti
+	uringRequests = uringReceives | uringPoll | uringWatch | uringRoom | uringConnect
 )
 
 // ringRequests has the bit of each request that a connection may have under
 // way.
 var ringRequests = [opSend]uint16{
-	opRecv: uringRecv, opPoll: uringPoll, opWatch: uringWatch, opRoom: uringRoom, opConnect: uringConnect,
+	opRecv: uringRecv, opRecvMulti: uringRecvMulti, opPoll: uringPoll, opWatch: uringWatch, opRoom: uringRoom, opConnect: uringConnect,
 }
 
 // uringConn is the part of a Conn that only the ring uses.
@@ -34,6 +37,8 @@ type uringConn struct {
 	// late is a failure that comes after the bytes received.
 	late  shortErrno
 	armed uint16
+	// small counts the small messages received in a row, up to smallStreak.
+	small uint8
 }
 
 // touch has the ring look at what c wants before the next wait.
@@ -70,20 +75,26 @@ func (r *ring) arm(c *Conn) {
 		r.room(1)
 		r.PollMulti(c.fd, unix.EPOLLOUT, ringName(opRoom, c.slot, c.gen))
 	}
-	if *a&(uringRecv|uringPoll) != 0 {
-		return
-	}
 	switch {
+	case *a&uringRecvMulti != 0:
+		if c.pollsInput() {
+			r.cancelRecv(c)
+		}
+	case *a&(uringRecv|uringPoll) != 0:
 	case !c.wantsInput():
 		r.watchLater(c)
 	case c.pollsInput():
 		*a |= uringPoll
 		r.room(1)
 		r.Poll(c.fd, unix.EPOLLIN, ringName(opPoll, c.slot, c.gen))
+	case c.uring.small == smallStreak && c.readLimit() >= ringSmallSize:
+		*a |= uringRecvMulti
+		r.room(1)
+		r.RecvMulti(c.fd, r.small, ringName(opRecvMulti, c.slot, c.gen))
 	default:
 		*a |= uringRecv
 		r.room(1)
-		r.Recv(c.fd, min(c.readLimit(), ringBufferSize), ringGroup, true, ringName(opRecv, c.slot, c.gen))
+		r.Recv(c.fd, min(c.readLimit(), ringBufferSize), r.buffers, ringName(opRecv, c.slot, c.gen))
 	}
 }
 
@@ -133,7 +144,7 @@ func (r *ring) OnTimer(*Timer) {
 			continue
 		}
 		c.uring.armed &^= uringUnwatched
-		if c.uring.armed&(uringRecv|uringPoll|uringWatch|uringWatched) != 0 {
+		if c.uring.armed&(uringReceives|uringPoll|uringWatch|uringWatched) != 0 {
 			continue
 		}
 		c.uring.armed |= uringWatch
@@ -158,7 +169,7 @@ func (c *Conn) completed(op ringOp, res int32, more bool) {
 		c.uring.armed &^= ringRequests[op]
 	}
 	switch op {
-	case opRecv:
+	case opRecv, opRecvMulti:
 		c.uring.armed &^= uringCancelled
 		c.receivedNothing(res)
 		c.process()
@@ -176,13 +187,24 @@ func (c *Conn) completed(op ringOp, res int32, more bool) {
 // receivedNothing takes the outcome of a request without bytes.
 func (c *Conn) receivedNothing(res int32) {
 	switch errno := unix.Errno(-res); {
+	case res == 0 && c.uring.held != nil:
+		c.flags |= flagRDHUP
+		c.uring.armed |= uringEnded
 	case res == 0:
 		c.flags |= flagDrained | flagRDHUP
 	case errno == unix.ENOBUFS, errno == unix.EINTR, errno == unix.ECANCELED:
 		// To be armed again, if it is still wanted.
+	case c.uring.held != nil:
+		c.failLate(errno)
 	default:
 		c.fail(errno)
 	}
+}
+
+// failLate keeps a failure that comes after bytes that have been received.
+func (c *Conn) failLate(errno unix.Errno) {
+	c.uring.late = shortErrno(errno)
+	c.flags |= flagReadable | flagHangup
 }
 
 // polled takes the events of a poll request. While a receive is under way it
@@ -196,7 +218,7 @@ func (c *Conn) polled(res int32) {
 	if res&(unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		c.uring.armed |= uringWatched
 	}
-	if c.uring.armed&uringRecv == 0 {
+	if c.uring.armed&uringReceives == 0 {
 		if res&unix.EPOLLIN != 0 {
 			c.flags |= flagPolled
 		}
@@ -216,19 +238,33 @@ func (c *Conn) polled(res int32) {
 }
 
 // receive takes the bytes of a receive to whoever wants them. What nobody wants
-// now is kept.
-func (r *ring) receive(c *Conn, p []byte) {
-	c.uring.armed &^= uringRecv | uringCancelled
-	c.flags |= flagReadable
+// now is kept, and then no more is received.
+func (r *ring) receive(c *Conn, p []byte, op ringOp, more bool) {
+	if !more {
+		c.uring.armed &^= ringRequests[op] | uringCancelled
+	}
+	switch {
+	case len(p) >= ringSmallSize:
+		c.uring.small = 0
+	case c.uring.small < smallStreak:
+		c.uring.small++
+	}
 	gen := c.gen
-	r.receiver, r.received, r.filled = c, p, len(p) == min(c.readLimit(), ringBufferSize)
+	c.flags |= flagReadable
+	if c.uring.held != nil {
+		c.keepReceived(p)
+	} else {
+		r.receiver, r.received = c, p
+		r.filled = op == opRecv && len(p) == min(c.readLimit(), ringBufferSize)
+	}
 	c.process()
-	if r.received != nil && c.gen == gen {
-		k := r.l.chunks.get(len(r.received))
-		k.end = copy(k.data, r.received)
-		c.uring.held = k
+	if c.gen == gen && r.received != nil {
+		c.keepReceived(r.received)
 	}
 	r.receiver, r.received = nil, nil
+	if c.gen == gen && more && (c.uring.held != nil || c.uring.small == 0) {
+		r.cancelRecv(c)
+	}
 }
 
 // hasReceived reports whether a receive has brought something that the handler
@@ -253,7 +289,7 @@ func (c *Conn) recvRing(size int) ([]byte, unix.Errno) {
 		errno := unix.Errno(c.uring.late)
 		c.uring.late = 0
 		return nil, errno
-	case c.uring.armed&uringRecv != 0:
+	case c.uring.armed&uringReceives != 0:
 		return nil, unix.EAGAIN
 	}
 	buf := c.loop.buf[:size]
@@ -280,24 +316,6 @@ func (c *Conn) noteRead(n, size int) {
 	}
 }
 
-func (c *Conn) takeHeld(size int) []byte {
-	k := c.uring.held
-	n := copy(c.loop.buf[:size], k.bytes())
-	k.off += n
-	if k.off == k.end {
-		c.dropHeld()
-		c.flags &^= flagReadable
-	}
-	return c.loop.buf[:n]
-}
-
-func (c *Conn) dropHeld() {
-	if c.uring.held != nil {
-		c.loop.chunks.put(c.uring.held)
-		c.uring.held = nil
-	}
-}
-
 // takeReceived returns what the present completion has brought. Bytes that
 // filled the buffer are joined with those that follow, so that a large message
 // is passed on as a whole.
@@ -319,7 +337,7 @@ func (r *ring) takeReceived(c *Conn, size int) ([]byte, unix.Errno) {
 	case errno == unix.EAGAIN || errno == unix.EINTR:
 		c.flags &^= flagReadable
 	case errno != 0:
-		c.uring.late = shortErrno(errno)
+		c.failLate(errno)
 	case m == 0:
 		c.flags = c.flags&^flagReadable | flagDrained | flagRDHUP
 	default:
@@ -330,10 +348,15 @@ func (r *ring) takeReceived(c *Conn, size int) ([]byte, unix.Errno) {
 
 // cancelRecv ends the receive that is under way.
 func (r *ring) cancelRecv(c *Conn) {
-	if c.uring.armed&uringCancelled == 0 {
-		c.uring.armed |= uringCancelled
-		r.cancel(opRecv, c.slot, c.gen)
+	if c.uring.armed&uringCancelled != 0 {
+		return
 	}
+	c.uring.armed |= uringCancelled
+	op := opRecv
+	if c.uring.armed&uringRecvMulti != 0 {
+		op = opRecvMulti
+	}
+	r.cancel(op, c.slot, c.gen)
 }
 
 // cancelAll cancels all requests of c.

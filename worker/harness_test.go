@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -64,7 +65,7 @@ func startProxy(t testing.TB, text string) *proxy {
 	far.Close()
 	go func() { p.done <- Run(fd) }()
 	p.expect(ipc.MsgHello)
-	p.send(ipc.MsgWelcome, ipc.Welcome{Version: ipc.Version, MaxFDs: 10000, MaxPipes: 16, PipeSize: 256 << 10}, shm.FD())
+	p.send(ipc.MsgWelcome, ipc.Welcome{Version: ipc.Version, MaxFDs: 10000, MaxPipes: 16, PipeSize: 256 << 10, Engine: *engine}, shm.FD())
 	p.load(cfg)
 	t.Cleanup(p.stop)
 	return p
@@ -339,7 +340,11 @@ func readAll(t testing.TB, r io.Reader) string {
 	return string(b)
 }
 
+// engine is the engine of the workers that the tests start.
+var engine = flag.String("engine", "auto", "auto, epoll or io_uring")
+
 func TestMain(m *testing.M) {
+	flag.Parse()
 	moveTimeout = time.Second
 	// The first use of signals starts a goroutine that stays.
 	signals := make(chan os.Signal, 1)

@@ -53,6 +53,7 @@ const (
 	sqeCQESkip      = 1 << 6
 
 	recvPollFirst = 1 << 0
+	recvMultishot = 1 << 1
 
 	pollAddMulti = 1 << 0
 
@@ -91,7 +92,8 @@ func ProbeUring() error {
 		return err
 	}
 	defer u.Close()
-	return u.ProvideBuffers(0, 8, 4096)
+	_, err = u.ProvideBuffers(0, 8, 4096)
+	return err
 }
 
 // disabledPath holds the system's setting of who may use io_uring.

@@ -82,10 +82,7 @@ type Uring struct {
 	cqMask       uint32
 	cqes         []CQE
 
-	bufMem, bufRing []byte
-	bufs            []providedBuf
-	bufSize         int
-	bufTail         uint16
+	buffers []*Buffers
 
 	// What the kernel reads during a call must not lie on a stack that moves.
 	arg   getEventsArg
@@ -176,16 +173,28 @@ func (u *Uring) register(op uintptr, arg unsafe.Pointer, n int) unix.Errno {
 	return e
 }
 
-// ProvideBuffers gives the kernel n buffers (a power of two) of size bytes to
-// receive into, as group. The memory is outside the Go heap.
-func (u *Uring) ProvideBuffers(group uint16, n, size int) error {
+// Buffers is a group of buffers that the kernel receives into. The memory is
+// outside the Go heap.
+type Buffers struct {
+	group     uint16
+	mem, ring []byte
+	entries   []providedBuf
+	size      int
+	tail      uint16
+}
+
+// ProvideBuffers gives the kernel n buffers (a power of two) of size bytes as
+// group.
+func (u *Uring) ProvideBuffers(group uint16, n, size int) (*Buffers, error) {
+	b := &Buffers{group: group, size: size}
+	u.buffers = append(u.buffers, b)
 	var err error
 	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANON
-	if u.bufMem, err = unix.Mmap(-1, 0, n*size, prot, flags); err != nil {
-		return fmt.Errorf("mmap of receive buffers: %w", err)
+	if b.mem, err = unix.Mmap(-1, 0, n*size, prot, flags); err != nil {
+		return nil, fmt.Errorf("mmap of receive buffers: %w", err)
 	}
-	if u.bufRing, err = unix.Mmap(-1, 0, n*int(unsafe.Sizeof(providedBuf{})), prot, flags); err != nil {
-		return fmt.Errorf("mmap of the ring of buffers: %w", err)
+	if b.ring, err = unix.Mmap(-1, 0, n*int(unsafe.Sizeof(providedBuf{})), prot, flags); err != nil {
+		return nil, fmt.Errorf("mmap of the ring of buffers: %w", err)
 	}
 	var reg struct {
 		addr         uint64
@@ -193,39 +202,47 @@ func (u *Uring) ProvideBuffers(group uint16, n, size int) error {
 		group, flags uint16
 		_            [3]uint64
 	}
-	base := unsafe.Pointer(unsafe.SliceData(u.bufRing))
+	base := unsafe.Pointer(unsafe.SliceData(b.ring))
 	reg.addr, reg.entries, reg.group = uint64(uintptr(base)), uint32(n), group
 	if errno := u.register(registerPbufRing, unsafe.Pointer(&reg), 1); errno != 0 {
-		return fmt.Errorf("io_uring_register of receive buffers: %w", errno)
+		return nil, fmt.Errorf("io_uring_register of receive buffers: %w", errno)
 	}
-	u.bufs, u.bufSize = unsafe.Slice((*providedBuf)(base), n), size
+	b.entries = unsafe.Slice((*providedBuf)(base), n)
 	for i := range n {
-		u.Recycle(uint16(i))
+		b.Recycle(uint16(i))
 	}
-	u.CommitBuffers()
-	return nil
+	b.Commit()
+	return b, nil
 }
 
-// Buffer returns the provided buffer id.
-func (u *Uring) Buffer(id uint16) []byte {
-	off := int(id) * u.bufSize
-	return u.bufMem[off : off+u.bufSize : off+u.bufSize]
+// Get returns the buffer id.
+func (b *Buffers) Get(id uint16) []byte {
+	off := int(id) * b.size
+	return b.mem[off : off+b.size : off+b.size]
 }
 
-// Recycle gives a provided buffer back; the kernel sees it after CommitBuffers.
-func (u *Uring) Recycle(id uint16) {
-	b := &u.bufs[int(u.bufTail)&(len(u.bufs)-1)]
-	b.addr = uint64(uintptr(unsafe.Pointer(&u.bufMem[int(id)*u.bufSize])))
-	b.len, b.bid = uint32(u.bufSize), id
-	u.bufTail++
+// Recycle gives a buffer back; the kernel sees it after Commit.
+func (b *Buffers) Recycle(id uint16) {
+	e := &b.entries[int(b.tail)&(len(b.entries)-1)]
+	e.addr = uint64(uintptr(unsafe.Pointer(&b.mem[int(id)*b.size])))
+	e.len, e.bid = uint32(b.size), id
+	b.tail++
 }
 
-// CommitBuffers shows the kernel the buffers that have been recycled.
-func (u *Uring) CommitBuffers() {
+// Commit shows the kernel the buffers that have been recycled.
+func (b *Buffers) Commit() {
 	// The tail shares a word with the first entry's number, which only this
 	// thread writes. An atomic store of the word orders it after the entries.
-	p := (*uint32)(unsafe.Pointer(&u.bufs[0].bid))
-	atomic.StoreUint32(p, uint32(u.bufs[0].bid)|uint32(u.bufTail)<<16)
+	p := (*uint32)(unsafe.Pointer(&b.entries[0].bid))
+	atomic.StoreUint32(p, uint32(b.entries[0].bid)|uint32(b.tail)<<16)
+}
+
+func (b *Buffers) unmap() {
+	for _, m := range [][]byte{b.ring, b.mem} {
+		if m != nil {
+			_ = unix.Munmap(m)
+		}
+	}
 }
 
 // Enable binds the ring to the calling thread, which must be the only one to
@@ -250,12 +267,15 @@ func (u *Uring) Enable() unix.Errno {
 // Close closes the ring; requests that are under way are cancelled by the
 // kernel.
 func (u *Uring) Close() {
-	for _, m := range [][]byte{u.ring, u.sqeMem, u.bufRing, u.bufMem} {
+	Close(u.fd)
+	for _, b := range u.buffers {
+		b.unmap()
+	}
+	for _, m := range [][]byte{u.ring, u.sqeMem} {
 		if m != nil {
 			_ = unix.Munmap(m)
 		}
 	}
-	Close(u.fd)
 	*u = Uring{fd: -1}
 }
 
@@ -272,13 +292,21 @@ func (u *Uring) next() *SQE {
 	return s
 }
 
-// Recv receives at most n bytes into a buffer of group, recv(2); data names
-// the completion. With pollFirst the socket is taken to be empty now.
-func (u *Uring) Recv(fd int32, n int, group uint16, pollFirst bool, data uint64) {
-	s := u.next()
-	*s = SQE{opcode: opRecv, flags: sqeBufferSelect, fd: fd, len: uint32(n), bufGroup: group, userData: data}
-	if pollFirst {
-		s.ioprio = recvPollFirst
+// Recv receives at most n bytes into a buffer of b, recv(2); data names the
+// completion. The socket is taken to be empty now.
+func (u *Uring) Recv(fd int32, n int, b *Buffers, data uint64) {
+	*u.next() = SQE{
+		opcode: opRecv, flags: sqeBufferSelect, ioprio: recvPollFirst,
+		fd: fd, len: uint32(n), bufGroup: b.group, userData: data,
+	}
+}
+
+// RecvMulti receives into buffers of b whenever something comes, until a
+// completion lacks CQEMore.
+func (u *Uring) RecvMulti(fd int32, b *Buffers, data uint64) {
+	*u.next() = SQE{
+		opcode: opRecv, flags: sqeBufferSelect, ioprio: recvPollFirst | recvMultishot,
+		fd: fd, bufGroup: b.group, userData: data,
 	}
 }
 
