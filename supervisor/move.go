@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"3proxyd/ipc"
@@ -143,7 +144,8 @@ func (d *daemon) successors(p *process) []*process {
 	if to := d.currentOf(p.slot); to != nil {
 		return []*process{to}
 	}
-	return d.runningProcesses()
+	procs := d.runningProcesses()
+	return slices.DeleteFunc(procs, func(p *process) bool { return d.isRetired(p.slot) })
 }
 
 // currentOf returns the process in the place of a slot if it is running.
