@@ -88,6 +88,7 @@ func TestBed(t *testing.T) {
 		{"ReusePort", bedReusePort},
 		{"Restart", bedRestart},
 		{"KillSupervisor", bedKillSupervisor},
+		{"KillMode", bedKillMode},
 		{"Watchdog", bedWatchdog},
 		{"StopEndsOrphans", bedStopEndsOrphans},
 		{"BrokenConfiguration", bedBrokenConfiguration},

@@ -418,6 +418,23 @@ func bedKillSupervisor(t *testing.T) {
 	})
 }
 
+// bedKillMode kills the supervisor of a unit with the default KillMode=: systemd
+// tells the workers to end as well, and what comes meanwhile waits in the store.
+func bedKillMode(t *testing.T) {
+	const port = 4017
+	tunnelService(t, port, 60, map[string]string{"3proxyd.service.d/kill.conf": "[Service]\nKillMode=control-group\n"})
+	l := newLoad(port, 4)
+	for range 3 {
+		time.Sleep(200 * time.Millisecond)
+		pid := mainPID(t)
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		awaitSuccessor(t, pid)
+	}
+	l.mustBeServed(t)
+}
+
 // bedWatchdog stops the supervisor: the manager replaces it.
 func bedWatchdog(t *testing.T) {
 	const port = 4012

@@ -3,8 +3,6 @@ package worker
 import (
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -108,15 +106,16 @@ func (w *Worker) awaitSuccessor() (*ipc.Conn, error) {
 }
 
 // obeySignals has SIGTERM and SIGINT drain until the returned function is
-// called; a supervisor decides what they mean otherwise.
+// called; a supervisor decides what they mean otherwise. One that came shortly
+// before counts as well: a service manager may send it to all processes of a
+// service at the moment the main one dies.
 func (w *Worker) obeySignals() (stop func()) {
-	signals := make(chan os.Signal, 2)
+	w.alone.Store(true)
 	done := make(chan struct{})
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	go func() {
 		for again := false; ; again = true {
 			select {
-			case <-signals:
+			case <-w.signals:
 				w.loop.Post(func() { w.drainBySignal(again) })
 			case <-done:
 				return
@@ -124,8 +123,19 @@ func (w *Worker) obeySignals() (stop func()) {
 		}
 	}()
 	return func() {
-		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
+		w.alone.Store(false)
 		close(done)
+	}
+}
+
+// forgetSignals drops those that were the supervisor's business.
+func (w *Worker) forgetSignals() {
+	for !w.alone.Load() {
+		select {
+		case <-w.signals:
+		default:
+			return
+		}
 	}
 }
 

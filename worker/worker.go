@@ -68,6 +68,9 @@ type Worker struct {
 	thread      int
 	orphanTimer relay.Timer
 	adopted     atomic.Bool
+	// signals are SIGTERM and SIGINT, alone says that they are obeyed.
+	signals chan os.Signal
+	alone   atomic.Bool
 
 	nextFDWarning, nextMaxConnWarning, nextResourceWarning, nextNameWarning int64
 
@@ -115,9 +118,11 @@ func Run(fd int) int {
 func newWorker(fd int) (*Worker, error) {
 	// The supervisor decides what a signal means; one sent to the whole
 	// process group or cgroup must not end a drain. SIGABRT has the runtime
-	// print the goroutines.
-	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM,
+	// print the goroutines. SIGTERM and SIGINT count once there is no supervisor.
+	signal.Ignore(syscall.SIGHUP, syscall.SIGQUIT,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	// The loop allocates next to nothing; what there is to collect comes from
 	// lookups, reloads and lists of sessions.
 	debug.SetGCPercent(100)
@@ -130,6 +135,7 @@ func newWorker(fd int) (*Worker, error) {
 		moves:   newMoves(),
 		scratch: make([]byte, 0, scratchSize),
 		thread:  unix.Gettid(),
+		signals: signals,
 	}
 	w.conn.Store(conn)
 	if err := w.greet(); err != nil {
@@ -401,6 +407,7 @@ type beatHandler struct{ w *Worker }
 // OnTimer publishes the counters.
 func (b beatHandler) OnTimer(*relay.Timer) {
 	b.w.loop.TrimPipes(idlePipes)
+	b.w.forgetSignals()
 	b.w.publish()
 }
 
