@@ -60,6 +60,34 @@ func TestTransferFromDeadGiver(t *testing.T) {
 	}
 }
 
+// TestRefusalDoesNotShow asks for a place again and again while none is free:
+// the sum never shows more than there are.
+func TestRefusalDoesNotShow(t *testing.T) {
+	m := newShm(t)
+	m.SetRows(2)
+	m.Acquire(0, 0, 2, 1)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				m.Acquire(1, 0, 2, 1)
+			}
+		}
+	})
+	for range 20_000 {
+		if n := m.OpenSum(0, 2); n != 1 {
+			t.Errorf("%d open", n)
+			break
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
 // TestLedgerOfDeadHolder has a worker die while it changes a column.
 func TestLedgerOfDeadHolder(t *testing.T) {
 	m := newShm(t)

@@ -48,6 +48,10 @@ func (c *LoopCell) Get(k LoopCounter) uint64 { return c[k].Load() }
 // be refused the last place for a moment, but never both get it; and a killed
 // worker's share is exactly its own count, which the supervisor takes back.
 func (m *Shm) Acquire(row, col, rows int, max uint64) bool {
+	// While all places are taken nothing is raised that would show in the sum.
+	if sum, exact := m.openSum(col, rows); sum >= max || !exact {
+		return false
+	}
 	own := &m.Cell(row, col)[Open]
 	own.Add(1)
 	sum, exact := m.openSum(col, rows)

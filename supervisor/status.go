@@ -132,12 +132,15 @@ func (d *daemon) stats() *ipc.Stats {
 		for row := range rows {
 			sum.add(d.shm.Cell(row, service.Column))
 		}
+		sum[ipc.Open] = d.shm.OpenSum(service.Column, rows)
 		s.Services = append(s.Services, ipc.ServiceStats{ID: current.cfg.Services[i].ID, Counters: sum.values()})
 	}
 	var all totals
 	for _, slot := range d.allSlots() {
 		s.Workers = append(s.Workers, d.slotStats(slot, cols, &all))
 	}
+	// Sessions that move meanwhile are counted once.
+	all[ipc.Open] = d.openSessions()
 	s.Total = all.values()
 	return s
 }
