@@ -131,6 +131,8 @@ func (d *daemon) checkGoroutines(worker int) {
 	}
 	mark = len(d.out.String())
 	next := children(d.pid())
+	// Its workers go on, and keep the output open.
+	d.cmd.WaitDelay = time.Second
 	_ = d.cmd.Process.Signal(syscall.SIGABRT)
 	if !d.waitExit(patience) {
 		t.Fatal("SIGABRT does not end the supervisor")
