@@ -87,8 +87,9 @@ func (r *ring) arm(c *Conn) {
 		*a |= uringPoll
 		r.room(1)
 		r.Poll(c.fd, unix.EPOLLIN, ringName(opPoll, c.slot, c.gen))
-	case c.uring.small == smallStreak && c.readLimit() >= ringSmallSize:
+	case c.uring.small == smallStreak && c.readLimit() >= ringSmallSize && *a&uringWatched == 0:
 		*a |= uringRecvMulti
+		r.watch(c)
 		r.room(1)
 		r.RecvMulti(c.fd, r.small, ringName(opRecvMulti, c.slot, c.gen))
 	default:
@@ -147,12 +148,19 @@ func (r *ring) OnTimer(*Timer) {
 		if c.uring.armed&(uringReceives|uringPoll|uringWatch|uringWatched) != 0 {
 			continue
 		}
+		r.watch(c)
+	}
+	clear(r.unwatched)
+	r.unwatched = r.unwatched[:0]
+}
+
+// watch has a hang-up of c reported.
+func (r *ring) watch(c *Conn) {
+	if c.uring.armed&uringWatch == 0 {
 		c.uring.armed |= uringWatch
 		r.room(1)
 		r.PollMulti(c.fd, unix.EPOLLRDHUP, ringName(opWatch, c.slot, c.gen))
 	}
-	clear(r.unwatched)
-	r.unwatched = r.unwatched[:0]
 }
 
 // connect starts the connection of c to sa.
@@ -227,6 +235,12 @@ func (c *Conn) polled(res int32) {
 	}
 	if res&unix.EPOLLRDHUP != 0 {
 		c.flags |= flagRDHUP
+	}
+	if c.uring.armed&uringRecvMulti != 0 && res&^unix.EPOLLOUT != 0 {
+		// A reset, or the end of the stream of a Unix socket, that comes with the
+		// last bytes does not end a receive that goes on; another finds it.
+		c.uring.small = 0
+		c.loop.ring.cancelRecv(c)
 	}
 	if res&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		c.flags |= flagWritable
