@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -65,6 +66,9 @@ func start(t *testing.T, config string, wrap ...string) *daemon {
 	return d
 }
 
+// engine is the engine of the daemons whose configuration names none.
+var engine = flag.String("engine", "", "engine of the workers: auto, epoll or io_uring")
+
 // newDaemon writes the configuration, with a control socket of its own.
 func newDaemon(t *testing.T, config string) *daemon {
 	t.Helper()
@@ -84,6 +88,9 @@ func newDaemon(t *testing.T, config string) *daemon {
 func (d *daemon) write(config string) {
 	d.t.Helper()
 	text := "control " + d.socket + "\n" + config
+	if *engine != "" && !strings.Contains(config, "engine ") {
+		text = strings.TrimSuffix(text, "\n") + "\nengine " + *engine + "\n"
+	}
 	if err := os.WriteFile(d.config, []byte(text), 0o644); err != nil {
 		d.t.Fatal(err)
 	}

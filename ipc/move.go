@@ -195,7 +195,9 @@ type MoveConn struct {
 	// Output is how many bytes follow in MsgMoveToClient or MsgMoveToServer.
 	Output int `json:"output,omitempty"`
 	// Shutdown says that a FIN is due after them.
-	Shutdown           bool  `json:"shutdown,omitempty"`
+	Shutdown bool `json:"shutdown,omitempty"`
+	// Broken says that the peer has reset the connection.
+	Broken             bool  `json:"broken,omitempty"`
 	DistrustShortReads bool  `json:"distrust_short_reads,omitempty"`
 	Unwritten          bool  `json:"unwritten,omitempty"`
 	Nagle              bool  `json:"nagle,omitempty"`

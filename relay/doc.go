@@ -1,6 +1,6 @@
 // Package relay is the event loop of a worker and the moving of bytes between
-// sockets: edge-triggered epoll(7), copying through one shared buffer,
-// splice(2) through pooled pipes, back pressure, half-close, timers.
+// sockets: edge-triggered epoll(7) or io_uring(7), copying through one shared
+// buffer, splice(2) through pooled pipes, back pressure, half-close, timers.
 //
 // # Threads
 //
@@ -29,9 +29,24 @@
 // descriptor: other processes hold the same socket, so it is taken out of the
 // epoll set explicitly before its owner closes it.
 //
+// # Engines
+//
+// The engine epoll (epoll.go) learns of readiness and makes the calls itself.
+// The engine io_uring (ring*.go) has small messages received into buffers that
+// the kernel picks, and sends what was written in a turn with the call that
+// waits for the next; so a turn costs one call, however many connections it
+// serves. Bulk it polls for, and moves it by the same calls as epoll. At the
+// end of a turn each connection that something has happened to (Loop.touch)
+// has at most one request for input, one for room to write, and one that
+// watches for a hang-up. A request that is under way when a connection is
+// closed is cancelled; its completion carries slot and generation and is
+// dropped. What a receive brings when nobody wants it is kept: one read, or,
+// for connections with small messages, the few that come before their receive
+// is cancelled.
+//
 // # Events
 //
-// Each socket is registered once, for reading, writing, urgent data and
+// With epoll each socket is registered once, for reading, writing, urgent data and
 // hang-up, edge-triggered. The event data is a slot of the loop's table and a
 // generation; an event of a closed socket finds another generation and is
 // dropped. Readiness is remembered in the Conn and cleared by EAGAIN or a

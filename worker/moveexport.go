@@ -43,6 +43,7 @@ func exportConn(d *relay.Detached, shared func(int64) int64) ipc.MoveConn {
 	return ipc.MoveConn{
 		Output:             len(d.Output),
 		Shutdown:           d.Shutdown,
+		Broken:             d.Broken,
 		DistrustShortReads: d.DistrustShortReads,
 		Unwritten:          d.Unwritten,
 		Nagle:              d.Nagle,
@@ -115,7 +116,7 @@ func (w *Worker) arrive(v *service, m *ipc.MoveSession, f *frozen) {
 
 // importConn completes what came as a descriptor and its output.
 func importConn(d *relay.Detached, m ipc.MoveConn, local func(int64) int64) {
-	d.Shutdown = m.Shutdown
+	d.Shutdown, d.Broken = m.Shutdown, m.Broken
 	d.DistrustShortReads = m.DistrustShortReads
 	d.Unwritten, d.Nagle = m.Unwritten, m.Nagle
 	d.ReadSize = min(m.ReadSize, relay.MaxBufferSize)
