@@ -38,8 +38,12 @@ func (l *Loop) pollEpoll(timeout int, block bool) int {
 	if block {
 		n, _ = sys.EpollWait(l.epfd, l.events, timeout)
 	} else {
+		pinned := l.pin(timeout)
 		var errno unix.Errno
 		n, errno = sys.EpollWaitRaw(l.epfd, l.events, timeout)
+		if pinned {
+			sys.Unpin()
+		}
 		if errno == unix.EINTR {
 			runtime.Gosched()
 		}

@@ -28,6 +28,10 @@ func TestMain(m *testing.M) {
 		os.Exit(childEMFILE(EngineEpoll))
 	case EngineURing.String():
 		os.Exit(childEMFILE(EngineURing))
+	case "collect-epoll":
+		os.Exit(childCollect(EngineEpoll))
+	case "collect-io_uring":
+		os.Exit(childCollect(EngineURing))
 	default:
 		os.Exit(2)
 	}

@@ -11,12 +11,15 @@ import (
 
 const (
 	// rawWaitMS is how long one wait for events may keep the scheduler in
-	// the dark, in milliseconds; after quietWaits of them without an event the
-	// loop waits as an ordinary blocking call. Raw waiting halves the CPU time
+	// the dark, in milliseconds; after quietMS without an event the loop waits
+	// as an ordinary blocking call. Raw waiting halves the CPU time
 	// of a request at partial load; it also keeps the runtime's monitor thread
 	// awake, which an idle daemon must not.
-	rawWaitMS  = 20
-	quietWaits = 3
+	rawWaitMS = 50
+	quietMS   = 1000
+	// yieldEveryMS is how often the scheduler may stop the loop for others, in
+	// milliseconds, and so how long what stops the world waits at most.
+	yieldEveryMS = 50
 	// DefaultBufferSize is the size in bytes of one read, MaxBufferSize that
 	// of the shared buffer and so the most a Conn can ask for.
 	DefaultBufferSize = 64 << 10
@@ -51,7 +54,8 @@ type Loop struct {
 
 	nowMS   int64
 	base    time.Time
-	quiet   int
+	eventMS int64 // when an event last came
+	yieldMS int64 // when the scheduler last had a chance to stop the loop
 	stopped bool
 
 	events []unix.EpollEvent
@@ -146,23 +150,33 @@ func (l *Loop) wait() int {
 	if timeout == 0 {
 		return l.poll(0, false)
 	}
-	if l.quiet >= quietWaits {
-		n := l.poll(timeout, true)
-		if n > 0 {
-			l.quiet = 0
-		}
-		return n
-	}
-	if timeout < 0 || timeout > rawWaitMS {
+	quiet := l.nowMS-l.eventMS >= quietMS
+	if !quiet && (timeout < 0 || timeout > rawWaitMS) {
 		timeout = rawWaitMS
 	}
-	n := l.poll(timeout, false)
+	n := l.poll(timeout, quiet)
 	if n > 0 {
-		l.quiet = 0
-	} else {
-		l.quiet++
+		l.eventMS = l.nowMS
 	}
 	return n
+}
+
+// pin keeps the scheduler from preempting the loop during a raw wait, and
+// reports whether it does; once in a while it does not. The scheduler asks a
+// goroutine that has run for ten milliseconds to give way, and takes waiting for
+// running. A goroutine that is locked to its thread gives way by handing its
+// processor to another thread and getting it back, which costs more than most
+// requests. What stops the world has to wait for the next chance.
+func (l *Loop) pin(timeout int) bool {
+	if timeout == 0 {
+		return false
+	}
+	if l.nowMS-l.yieldMS >= yieldEveryMS {
+		l.yieldMS = l.nowMS
+		return false
+	}
+	sys.Pin()
+	return true
 }
 
 // waitTime returns how long the loop may wait, in milliseconds; -1 is without

@@ -149,7 +149,12 @@ func (r *ring) prepare() {
 // poll submits what the turn has left to do, waits, and handles what has come.
 func (r *ring) poll(timeout int, block bool) int {
 	r.prepare()
-	switch errno := r.Enter(timeout, block); errno {
+	pinned := !block && r.l.pin(timeout)
+	errno := r.Enter(timeout, block)
+	if pinned {
+		sys.Unpin()
+	}
+	switch errno {
 	case 0, unix.ETIME, unix.EINTR, unix.EAGAIN, unix.EBUSY, unix.ENOMEM:
 	default:
 		// Another thread than the loop's has called, or the ring is closed.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,7 +26,7 @@ const (
 const workerName = "3proxyd: worker "
 
 // keptEnv are the variables of the supervisor a worker is given.
-var keptEnv = []string{"TZ", "GODEBUG", "GOTRACEBACK", "GOCOVERDIR", systemd.JournalEnv}
+var keptEnv = []string{"TZ", "GOTRACEBACK", "GOCOVERDIR", systemd.JournalEnv}
 
 // workerState is the state of a worker process.
 type workerState string
@@ -130,13 +131,28 @@ func (d *daemon) spawn(s *slot, row int) (*process, error) {
 }
 
 func (d *daemon) workerEnv() []string {
-	env := []string{RoleEnv + "=" + RoleWorker, "GOMAXPROCS=2"}
+	env := []string{RoleEnv + "=" + RoleWorker, "GOMAXPROCS=2", workerDebugEnv(os.Getenv("GODEBUG"))}
 	for _, name := range keptEnv {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)
 		}
 	}
 	return append(env, d.options.Env...)
+}
+
+// workerDebugEnv returns the GODEBUG of the workers: the supervisor's, without
+// the signals by which the runtime preempts goroutines, unless it speaks of
+// them. They would end the event loop's wait a hundred times a second; the loop
+// gives way by itself (relay.Loop).
+func workerDebugEnv(own string) string {
+	const off = "asyncpreemptoff=1"
+	switch {
+	case own == "":
+		return "GODEBUG=" + off
+	case strings.Contains(own, "asyncpreemptoff"):
+		return "GODEBUG=" + own
+	}
+	return "GODEBUG=" + own + "," + off
 }
 
 // credential returns the identity of the workers, nil for the supervisor's

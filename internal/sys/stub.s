@@ -1,0 +1,1 @@
+// Allows the declarations without a body in pin_unsafe.go.
