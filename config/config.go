@@ -199,6 +199,7 @@ type Service struct {
 	LogFormat string `json:"logformat"`
 
 	Splice Splice `json:"splice"`
+	Grace  Grace  `json:"grace,omitzero"`
 	// BufferSize is the size in bytes of one read when copying; 0 means the
 	// default of the relay.
 	BufferSize int `json:"buffer_size,omitempty"`
@@ -288,6 +289,16 @@ type Splice struct {
 	Min    int `json:"min"`
 	Streak int `json:"streak"`
 	Small  int `json:"small"`
+}
+
+// Grace lets a direction that brings many small pieces rest before it is read
+// again; the zero value never does.
+type Grace struct {
+	// With Reads reads within a second that bring less than Traffic bytes on
+	// average the next waits for DelayMS milliseconds.
+	Traffic int   `json:"traffic"`
+	Reads   int   `json:"reads"`
+	DelayMS int64 `json:"delay_ms"`
 }
 
 // DefaultSplice is what a service without -s uses.

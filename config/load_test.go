@@ -95,7 +95,7 @@ logformat "L%t %U"
 auth iponly strong
 allow alice,bob 10.0.0.0/8,192.168.1.1-192.168.1.9,::1 *.example.com,ads*,*spam*,10.1.1.1 80,8000-8999 HTTP,CONNECT 1-5,7 08:00:00-17:30:00,20:00:00-24:00:00
 deny *
-proxy -p8080 -e192.0.2.9 -s3:100,4,50 -b8192 -olTCP_DEFER_ACCEPT=5,TCP_FASTOPEN -ocTCP_NODELAY=0+SO_KEEPALIVE "-osTCP_CONGESTION=cubic SO_MARK=4294967295"
+proxy -p8080 -e192.0.2.9 -s3:100,4,50 -g1000,20,5 -b8192 -olTCP_DEFER_ACCEPT=5,TCP_FASTOPEN -ocTCP_NODELAY=0+SO_KEEPALIVE "-osTCP_CONGESTION=cubic SO_MARK=4294967295"
 flush
 auth none
 socks -iunix:@socks -C
@@ -123,7 +123,7 @@ func TestEverything(t *testing.T) {
 		Auth: []AuthMethod{AuthIPOnly, AuthStrong}, ACL: 0,
 		MaxConn: 500, Backlog: 128, Timeouts: timeouts,
 		Log: Log{Kind: LogFile, Path: "/var/log/x.log"}, LogFormat: "L%t %U",
-		Splice: Splice{3, 100, 4, 50}, BufferSize: 8192,
+		Splice: Splice{3, 100, 4, 50}, Grace: Grace{1000, 20, 5}, BufferSize: 8192,
 		ListenOptions: []SockOpt{{"TCP_DEFER_ACCEPT", 5, ""}, {"TCP_FASTOPEN", 256, ""}},
 		ClientOptions: []SockOpt{{"TCP_NODELAY", 0, ""}, {"SO_KEEPALIVE", 1, ""}},
 		ServerOptions: []SockOpt{{"TCP_CONGESTION", 0, "cubic"}, {"SO_MARK", 4294967295, ""}},

@@ -62,6 +62,7 @@ var optionTable = []struct {
 	{"i", (*options).listenOn},
 	{"e", (*options).connectFrom},
 	{"s", (*options).splice},
+	{"g", (*options).grace},
 	{"b", (*options).bufferSize},
 	{"C", (*options).closeBoth},
 }
@@ -69,12 +70,12 @@ var optionTable = []struct {
 // laterOptions are the first letters, or the whole, of options that 3proxy
 // has as well.
 var laterOptions = []string{
-	"46", "64", "4", "6", "Di", "De", "D", "ni", "ne", "n", "Ni", "Ne", "N", "H", "g",
+	"46", "64", "4", "6", "Di", "De", "D", "ni", "ne", "n", "Ni", "Ne", "N", "H",
 	"u2", "u", "a2", "a1", "a", "l", "t", "R", "r", "U", "or", "oR", "P", "c",
 	"f", "h", "T", "S", "d", "I", "x", "X", "F",
 }
 
-var allOptions = []string{"-p", "-i", "-e", "-s", "-b", "-C", "-ol", "-oc", "-os"}
+var allOptions = []string{"-p", "-i", "-e", "-s", "-g", "-b", "-C", "-ol", "-oc", "-os"}
 
 func (o *options) option(w word) {
 	body := w.from(1)
@@ -240,6 +241,43 @@ func (o *options) spliceTuning(v word) {
 	if sp.Small > sp.Min {
 		o.errorf(v.pos, "-s: SMALL (%d) is larger than MIN (%d)", sp.Small, sp.Min)
 	}
+}
+
+// maxGrace bounds the numbers of -g: bytes and reads, and milliseconds.
+const (
+	maxGrace   = 1 << 20
+	maxGraceMS = 1000
+)
+
+func (o *options) grace(v word) {
+	if !o.attached("-g", v, "-g1000,100,10") {
+		return
+	}
+	var traffic, reads, delay int
+	fields := []struct {
+		value *int
+		hi    int
+		name  string
+	}{
+		{&traffic, maxGrace, "TRAFF, bytes,"},
+		{&reads, maxGrace, "NUM, reads,"},
+		{&delay, maxGraceMS, "DELAY, milliseconds,"},
+	}
+	parts := v.split(isComma)
+	if len(parts) != len(fields) {
+		o.errorf(v.pos, "-g: expected TRAFF,NUM,DELAY, as in -g1000,100,10")
+		return
+	}
+	for i, part := range parts {
+		f := fields[i]
+		n, ok := parseNumber(part.text, 1, f.hi)
+		if !ok {
+			o.errorf(part.pos, "-g: %s: expected %s from 1 to %d", show(part.text), f.name, f.hi)
+			return
+		}
+		*f.value = n
+	}
+	o.s.Grace = Grace{Traffic: traffic, Reads: reads, DelayMS: int64(delay)}
 }
 
 func (o *options) bufferSize(v word) {

@@ -22,6 +22,7 @@ type Policy struct {
 	// Small bytes switch back.
 	Min, Small int32
 	Streak     uint8
+	Grace      Grace
 }
 
 // Flow moves bytes in one direction, from one Conn to another. It is made part
@@ -35,6 +36,7 @@ type Flow struct {
 	policy   *Policy
 	meter    *Meter
 	pipe     *pipe
+	rest     *rest // with a Grace
 	left     int64
 	moved    uint64
 	last     int64
@@ -66,6 +68,9 @@ func (f *Flow) Left() int64 { return f.left }
 func (l *Loop) StartFlow(f *Flow, src, dst *Conn, length int64, policy *Policy, meter *Meter) {
 	*f = Flow{src: src, dst: dst, policy: policy, meter: meter, left: length, last: l.nowMS}
 	f.splicing = policy.Splice && (policy.Always || length >= int64(policy.Min))
+	if policy.Grace.DelayMS > 0 {
+		f.rest = l.takeRest(f)
+	}
 	src.in, dst.out = f, f
 	src.flags &^= flagReading
 	if src.flags&(flagReadable|flagDrained|flagHangup) != 0 {
@@ -84,6 +89,10 @@ func (f *Flow) Stop() {
 // detach takes the flow off its connections and gives its pipe back.
 func (f *Flow) detach() {
 	l := f.src.loop
+	if f.rest != nil {
+		l.freeRest(f.rest)
+		f.rest = nil
+	}
 	f.src.in, f.dst.out = nil, nil
 	f.src, f.dst = nil, nil
 	if f.pipe != nil {
@@ -128,7 +137,7 @@ func (f *Flow) pump() {
 	src := f.src
 	gen := src.gen
 	for range readsPerTurn {
-		if src.flags&(flagReadable|flagDrained) == 0 || f.blocked() || f.dst.flags&flagFailed != 0 {
+		if src.flags&(flagReadable|flagDrained) == 0 || f.resting() || f.blocked() || f.dst.flags&flagFailed != 0 {
 			return
 		}
 		if src.flags&flagDrained != 0 {
@@ -183,6 +192,9 @@ func (f *Flow) copyOnce() bool {
 		return false
 	}
 	f.observe(len(p))
+	if f.rest != nil {
+		f.rest.note(len(p))
+	}
 	return true
 }
 

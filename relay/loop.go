@@ -68,6 +68,7 @@ type Loop struct {
 	later    laterList
 	chunks   chunkPool
 	pipes    pipePool
+	rests    *rest
 	conns    int
 
 	inbox inbox

@@ -117,7 +117,7 @@ func (c *Conn) wantsInput() bool {
 		return false
 	}
 	if c.in != nil {
-		return !c.in.blocked() && c.in.dst.flags&flagFailed == 0
+		return !c.in.resting() && !c.in.blocked() && c.in.dst.flags&flagFailed == 0
 	}
 	return c.flags&flagReading != 0
 }

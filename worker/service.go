@@ -80,8 +80,8 @@ func newService(w *Worker, g *generation, cfg *config.Config, sc *config.Service
 	v.policy = acl.NewPolicy(sc.Auth, list, users)
 	v.up = relay.Meter{Bytes: &v.cell[ipc.BytesOut], Spliced: &v.cell[ipc.BytesSpliced]}
 	v.down = relay.Meter{Bytes: &v.cell[ipc.BytesIn], Spliced: &v.cell[ipc.BytesSpliced]}
-	v.upSplice = splicePolicy(sc.Splice, 2)
-	v.downSplice = splicePolicy(sc.Splice, 1)
+	v.upSplice = splicePolicy(sc.Splice, sc.Grace, 2)
+	v.downSplice = splicePolicy(sc.Splice, sc.Grace, 1)
 	if t := sc.Target; t != nil {
 		v.target = relay.Target{Unix: t.Unix}
 		if t.Addr.IsValid() {
@@ -115,12 +115,14 @@ func usesTime(rules []config.Rule) bool {
 }
 
 // splicePolicy is the relay's policy for one direction: bit 1 of -s is
-// downloads, 2 uploads; 4 makes it depend on the traffic.
-func splicePolicy(s config.Splice, direction int) relay.Policy {
+// downloads, 2 uploads; 4 makes it depend on the traffic. -g holds for both.
+func splicePolicy(s config.Splice, g config.Grace, direction int) relay.Policy {
+	grace := relay.Grace{Traffic: int32(g.Traffic), Reads: int32(g.Reads), DelayMS: g.DelayMS}
 	if s.Mode&3&direction == 0 {
-		return relay.Policy{}
+		return relay.Policy{Grace: grace}
 	}
 	return relay.Policy{
+		Grace:  grace,
 		Splice: true,
 		Always: s.Mode&4 == 0,
 		Min:    int32(s.Min),
