@@ -218,6 +218,28 @@ func TestParseRun(t *testing.T) {
 	}
 }
 
+// A mistake in a command line is told at once, not after the wait for another run.
+func TestMistakesNeedNoLab(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, args := range [][]string{
+		{"run", "--proxy", "nope"},
+		{"run", "--proxy", "direct,direct"},
+		{"run", "--proxy", "direct", "--scenario", "http-ka-1k"},
+		{"run", "--proxy", "3proxyd", "--bin", "3proxyd=/nonexistent"},
+		{"run", "--secs", "NaN"},
+	} {
+		if err := runCommand(ctx, args[1:]); err == nil || errors.Is(err, context.Canceled) {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+	for _, args := range [][]string{{"list", "extra"}, {"deps", "extra"}, {"list", "--nope"}, {"check", "extra"}, {"check", "--only", "nope"}, {"check", "--reps", "0"}} {
+		if err := dispatch(args); err == nil {
+			t.Errorf("%q: no error", args)
+		}
+	}
+}
+
 func TestNewestCSV(t *testing.T) {
 	dir := t.TempDir()
 	if name, err := newestCSV(dir); err == nil {

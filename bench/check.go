@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -60,10 +61,30 @@ func checkCommand(ctx context.Context, args []string) (err error) {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if o.reps < 1 || !(o.secs >= 0.1 && o.secs <= 3600) {
+		return errors.New("--reps must be 1 or more and --secs from 0.1 to 3600")
+	}
+	chosen := trials(o.secs)
+	if *only != "" {
+		chosen = slices.DeleteFunc(chosen, func(t trial) bool { return t.name != *only })
+	}
+	if len(chosen) == 0 {
+		return fmt.Errorf("scenario %q is not one that is checked", *only)
+	}
 	for _, tool := range []string{"wrk", "iperf3", "perf"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return fmt.Errorf("%s is needed (Debian: wrk iperf3 linux-perf)", tool)
 		}
+	}
+	list, err := o.subjects()
+	if err != nil {
+		return err
+	}
+	if len(list) != 1 || !list[0].peer.Serves(scenario.Relay) {
+		return errors.New("expected one proxy that relays")
 	}
 	cpus, err := lab.DefaultCPUs()
 	if err != nil {
@@ -74,17 +95,13 @@ func checkCommand(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	list, err := o.subjects(ctx, l.Dir)
-	if err != nil {
+	if err := build(ctx, l.Dir, list); err != nil {
 		return err
-	}
-	if len(list) != 1 || !list[0].peer.Serves(scenario.Relay) {
-		return errors.New("expected one proxy that relays")
 	}
 	if err := lab.Pin(cpus.Client); err != nil {
 		return err
 	}
-	c := &checker{opt: o, lab: l, subject: list[0], only: *only}
+	c := &checker{opt: o, lab: l, subject: list[0], trials: chosen}
 	found, err := c.all(ctx)
 	if err != nil {
 		return err
@@ -117,7 +134,7 @@ type checker struct {
 	opt     *options
 	lab     *lab.Lab
 	subject *subject
-	only    string // the scenario checked; "" for all
+	trials  []trial
 }
 
 // sample is what one measurement gives.
@@ -192,10 +209,7 @@ func countIperf(output string) (done, rate float64, err error) {
 // all makes every trial by the lab and by the other tool in turn.
 func (c *checker) all(ctx context.Context) ([]agreement, error) {
 	var found []agreement
-	for _, t := range trials(c.opt.secs) {
-		if c.only != "" && c.only != t.name {
-			continue
-		}
+	for _, t := range c.trials {
 		sc, err := scenario.Parse(t.name)
 		if err != nil {
 			return nil, err
@@ -225,9 +239,6 @@ func (c *checker) all(ctx context.Context) ([]agreement, error) {
 			cost.ours, cost.theirs = append(cost.ours, 1e9*a.cost), append(cost.theirs, 1e9*b.cost)
 		}
 		found = append(found, rate, cost)
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("scenario %q is not one that is checked", c.only)
 	}
 	return found, nil
 }

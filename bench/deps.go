@@ -28,6 +28,9 @@ func depsCommand(ctx context.Context, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
 	var missing []string
 	for _, tool := range tools {
 		path, err := exec.LookPath(tool.name)

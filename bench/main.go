@@ -68,8 +68,7 @@ func dispatch(args []string) error {
 	case "check":
 		return checkCommand(ctx, rest)
 	case "list":
-		listCommand()
-		return nil
+		return listCommand(rest)
 	case "deps":
 		return depsCommand(ctx, rest)
 	case cmdOrigin:
@@ -110,7 +109,14 @@ func loadCommand(args []string) error {
 	return load.Run(cfg)
 }
 
-func listCommand() {
+func listCommand(args []string) error {
+	f := flag.NewFlagSet("list", flag.ContinueOnError)
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
 	fmt.Println("Proxies, with the modes each serves:")
 	for _, p := range peer.All {
 		var modes []string
@@ -130,4 +136,5 @@ Scenarios: MODE-LOAD[@RATE]
          mix[-CONNS][-RATEk]      answers of a web site's sizes (mix, mix-3k)
   RATE   requests a second at even distances, instead of a closed loop
 `)
+	return nil
 }

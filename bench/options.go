@@ -96,7 +96,7 @@ func parseRun(args []string) (*options, error) {
 		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case o.reps < 1 || o.attempts < 1 || o.active < 1:
 		return nil, errors.New("--reps, --attempts and --mix-active must be 1 or more")
-	case o.secs < 0.1 || o.secs > 3600:
+	case !(o.secs >= 0.1 && o.secs <= 3600):
 		return nil, errors.New("--secs must be from 0.1 to 3600")
 	}
 	return o, nil

@@ -42,6 +42,14 @@ func runCommand(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	subjects, err := o.subjects()
+	if err != nil {
+		return err
+	}
+	jobs := plan(o.reps, subjects, scenarios)
+	if len(jobs) == 0 {
+		return errors.New("none of the proxies serves any of the scenarios")
+	}
 	l, remove, err := newLab(ctx, cpus)
 	if err != nil {
 		return err
@@ -56,14 +64,13 @@ func runCommand(ctx context.Context, args []string) (err error) {
 	if wire != nil {
 		defer wire.end()
 	}
-	subjects, err := o.subjects(ctx, l.Dir)
-	if err != nil {
+	if err := build(ctx, l.Dir, subjects); err != nil {
 		return err
 	}
 	if err := lab.Pin(cpus.Client); err != nil {
 		return err
 	}
-	return o.measureAll(ctx, l, wire, subjects, scenarios)
+	return o.measureAll(ctx, l, wire, jobs)
 }
 
 // job is one run to be made.
@@ -88,11 +95,7 @@ func plan(reps int, subjects []*subject, scenarios []scenario.Scenario) []job {
 	return jobs
 }
 
-func (o *options) measureAll(ctx context.Context, l *lab.Lab, wire *child, subjects []*subject, scenarios []scenario.Scenario) error {
-	jobs := plan(o.reps, subjects, scenarios)
-	if len(jobs) == 0 {
-		return errors.New("none of the proxies serves any of the scenarios")
-	}
+func (o *options) measureAll(ctx context.Context, l *lab.Lab, wire *child, jobs []job) error {
 	org, err := startOrigin(ctx, l, o.verify)
 	if err != nil {
 		return err

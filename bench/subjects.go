@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,15 +18,15 @@ const (
 	bestProxies = "best" // 3proxyd, and in each scenario the installed ones of peer.Contenders
 )
 
-// subjects finds the proxies; dir is for a binary that is built.
-func (o *options) subjects(ctx context.Context, dir string) ([]*subject, error) {
+// subjects finds the proxies. A 3proxyd without a binary has no path: build
+// makes it.
+func (o *options) subjects() ([]*subject, error) {
 	labels := strings.Split(o.proxies, ",")
 	switch o.proxies {
 	case allProxies, bestProxies:
 		labels = o.installed()
 	}
 	var list []*subject
-	built := ""
 	for _, label := range labels {
 		s, err := o.subject(label)
 		if err != nil {
@@ -34,10 +35,21 @@ func (o *options) subjects(ctx context.Context, dir string) ([]*subject, error) 
 		if slices.ContainsFunc(list, func(other *subject) bool { return other.label == label }) {
 			return nil, fmt.Errorf("proxy %q is named twice", label)
 		}
+		s.contends = o.proxies == bestProxies && s.peer.Name != "3proxyd"
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// build makes the binary of each 3proxyd that has none, in dir, and asks every
+// proxy for its version.
+func build(ctx context.Context, dir string, list []*subject) (err error) {
+	built := ""
+	for _, s := range list {
 		if s.peer.Name == "3proxyd" && s.path == "" {
 			if built == "" {
 				if built, err = buildDaemon(ctx, dir); err != nil {
-					return nil, err
+					return err
 				}
 			}
 			s.path = built
@@ -45,10 +57,8 @@ func (o *options) subjects(ctx context.Context, dir string) ([]*subject, error) 
 		if s.path != "" {
 			s.version = s.peer.VersionOf(s.path)
 		}
-		s.contends = o.proxies == bestProxies && s.peer.Name != "3proxyd"
-		list = append(list, s)
 	}
-	return list, nil
+	return nil
 }
 
 // subject finds the proxy of a label. A 3proxyd that is to be built has no path.
@@ -71,6 +81,9 @@ func (o *options) subject(label string) (*subject, error) {
 		}
 	}
 	if s.path, err = filepath.Abs(s.path); err != nil {
+		return nil, fmt.Errorf("proxy %s: %w", label, err)
+	}
+	if _, err := exec.LookPath(s.path); err != nil {
 		return nil, fmt.Errorf("proxy %s: %w", label, err)
 	}
 	if err := p.Usable(s.path); err != nil {
