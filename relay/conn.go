@@ -49,7 +49,7 @@ const (
 	flagNagle                         // one write has been made without TCP_NODELAY
 	// Of io_uring:
 	flagEnded  // OnEOF or the end of a flow has been reported
-	flagBulk   // reads fill the ring's buffers: poll and read instead
+	flagBulk   // reads are larger than the ring's buffers
 	flagPolled // a poll has told of input, which no splice has brought yet
 )
 

@@ -186,7 +186,9 @@ func (f *Flow) copyOnce() bool {
 		f.left -= int64(take)
 	}
 	f.count(take)
-	f.dst.Write(p[:take])
+	if !f.dst.lend(p[:take]) {
+		f.dst.Write(p[:take])
+	}
 	if f.left == 0 {
 		f.finish(p[take:])
 		return false

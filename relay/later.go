@@ -17,6 +17,7 @@ const (
 type laterWrite struct {
 	conn *Conn // nil when it has been made
 	data []byte
+	lent bool // data lies in a buffer of the ring
 }
 
 // laterList is what will be written at the end of the turn. The data lies in
@@ -54,7 +55,7 @@ func (c *Conn) putOff(a, b []byte) {
 // extendable reports whether n bytes can be added to what c has put off: it is
 // the last in the buffer.
 func (q *laterList) extendable(c *Conn, n int) bool {
-	return int(c.later) == len(q.writes) && len(q.writes[c.later-1].data)+n <= laterMax
+	return int(c.later) == len(q.writes) && !q.writes[c.later-1].lent && len(q.writes[c.later-1].data)+n <= laterMax
 }
 
 // writePutOff writes what c has put off.

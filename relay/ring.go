@@ -17,14 +17,15 @@ const (
 	ringCompletions = 4096
 	// ringBuffers buffers of ringBufferSize bytes are shared by all receives: a
 	// buffer is in use from the arrival of its bytes to the end of the handler's
-	// call only. They hold a request or a page; a connection that fills one is
-	// read into the loop's own buffer.
-	ringBuffers    = 256
+	// call, or until a flow's write of them is done. They are few, so that they
+	// stay in the caches of the CPU; a connection that fills one is read into the
+	// loop's own buffer, which is the warmest.
+	ringBuffers    = 32
 	ringBufferSize = 16 << 10
 	// Connections whose last smallStreak messages were smaller than a small
 	// buffer receive into those by a request that goes on by itself. It may bring
 	// some more of them (up to 32) before it can be cancelled.
-	ringSmallBuffers = 256
+	ringSmallBuffers = 64
 	ringSmallSize    = 4 << 10
 	smallStreak      = 3
 )
@@ -67,8 +68,10 @@ type ring struct {
 
 	// touched are connections whose wishes may have changed in this turn.
 	touched []*Conn
-	// sent are the writes that were submitted with the turn's last call.
+	// sent are the writes that were submitted with the turn's last call, lent the
+	// buffers that they may be from.
 	sent []sentWrite
+	lent []lentBuffer
 	// unwatched are connections from which nothing is being received, to be
 	// watched for a hang-up after a while.
 	unwatched  []connRef
@@ -79,6 +82,10 @@ type ring struct {
 	received []byte
 	filled   bool
 	receiver *Conn
+	// inHand is the part of it that has been taken last, lend says that a write
+	// that was put off refers to it.
+	inHand []byte
+	lend   bool
 }
 
 type connRef struct {
@@ -218,7 +225,11 @@ func (r *ring) complete(e *sys.CQE) {
 	default:
 		s.conn.completed(op, e.Res, more)
 	}
-	if provided {
+	switch {
+	case r.lend:
+		r.lend = false
+		r.lent = append(r.lent, lentBuffer{buffers, buf})
+	case provided:
 		buffers.Recycle(buf)
 	}
 }

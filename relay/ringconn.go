@@ -257,12 +257,7 @@ func (r *ring) receive(c *Conn, p []byte, op ringOp, more bool) {
 	if !more {
 		c.uring.armed &^= ringRequests[op] | uringCancelled
 	}
-	switch {
-	case len(p) >= ringSmallSize:
-		c.uring.small = 0
-	case c.uring.small < smallStreak:
-		c.uring.small++
-	}
+	c.observeSize(len(p))
 	gen := c.gen
 	c.flags |= flagReadable
 	if c.uring.held != nil {
@@ -275,7 +270,7 @@ func (r *ring) receive(c *Conn, p []byte, op ringOp, more bool) {
 	if c.gen == gen && r.received != nil {
 		c.keepReceived(r.received)
 	}
-	r.receiver, r.received = nil, nil
+	r.receiver, r.received, r.inHand = nil, nil, nil
 	if c.gen == gen && more && (c.uring.held != nil || c.uring.small == 0) {
 		r.cancelRecv(c)
 	}
@@ -294,6 +289,7 @@ func (c *Conn) hasReceived() bool {
 // has if a poll has told of it.
 func (c *Conn) recvRing(size int) ([]byte, unix.Errno) {
 	r := c.loop.ring
+	r.inHand = nil
 	switch {
 	case c.uring.held != nil:
 		return c.takeHeld(size), 0
@@ -311,21 +307,27 @@ func (c *Conn) recvRing(size int) ([]byte, unix.Errno) {
 	if errno != 0 {
 		return nil, errno
 	}
-	c.noteRead(n, size)
-	return buf[:n], 0
-}
-
-// noteRead draws the conclusions of a read of n bytes with room for size. The
-// next request looks at the socket again, so that a short read may be taken for
-// the last.
-func (c *Conn) noteRead(n, size int) {
+	// The next request looks at the socket again, so that a short read may be
+	// taken for the last.
 	if n < size && n > 0 {
 		c.flags &^= flagReadable
 	}
+	c.observeSize(n)
+	return buf[:n], 0
+}
+
+// observeSize watches the sizes of reads for the way of reading that suits the
+// connection.
+func (c *Conn) observeSize(n int) {
 	switch {
 	case n >= ringBufferSize:
 		c.flags |= flagBulk
-	case n < ringBufferSize/4:
+		c.uring.small = 0
+	case n >= ringSmallSize:
+		c.uring.small = 0
+	case c.uring.small < smallStreak:
+		c.uring.small++
+	default:
 		c.flags &^= flagBulk
 	}
 }
@@ -336,12 +338,13 @@ func (c *Conn) noteRead(n, size int) {
 func (r *ring) takeReceived(c *Conn, size int) ([]byte, unix.Errno) {
 	p := r.received
 	if len(p) > size {
-		r.received = p[size:]
+		r.received, r.inHand = p[size:], p[:size]
 		return p[:size], 0
 	}
 	r.received = nil
 	if !r.filled || len(p) == size {
 		c.flags &^= flagReadable
+		r.inHand = p
 		return p, 0
 	}
 	buf := r.l.buf[:size]
@@ -354,9 +357,11 @@ func (r *ring) takeReceived(c *Conn, size int) ([]byte, unix.Errno) {
 		c.failLate(errno)
 	case m == 0:
 		c.flags = c.flags&^flagReadable | flagDrained | flagRDHUP
-	default:
-		c.noteRead(n+m, size)
+	case m < len(buf)-n:
+		c.flags &^= flagReadable
 	}
+	m = max(m, 0)
+	c.observeSize(n + m)
 	return buf[:n+m], 0
 }
 

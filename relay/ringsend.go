@@ -1,6 +1,10 @@
 package relay
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"3proxyd/internal/sys"
+)
 
 // sentWrite is a write that has been submitted: res is what the kernel said if
 // it did not take all of data at once.
@@ -10,6 +14,38 @@ type sentWrite struct {
 	res    int32
 	failed bool
 	data   []byte
+}
+
+// lentBuffer is a buffer that goes back when the turn's writes are done.
+type lentBuffer struct {
+	buffers *sys.Buffers
+	id      uint16
+}
+
+// lendMin is the size in bytes from which a write refers to the bytes where
+// they were received, instead of being copied.
+const lendMin = 512
+
+// lend puts a write of p off without a copy and reports true, if p is what a
+// receive has just brought and nothing waits before it.
+func (c *Conn) lend(p []byte) bool {
+	l := c.loop
+	r := l.ring
+	if r == nil || len(p) < lendMin || len(r.inHand) == 0 || &p[0] != &r.inHand[0] {
+		return false
+	}
+	c.writePutOff()
+	if !c.canSend() {
+		return false
+	}
+	q := &l.later
+	if len(q.writes) == laterWrites {
+		l.writePutOff()
+	}
+	q.writes = append(q.writes, laterWrite{conn: c, data: p, lent: true})
+	c.later = uint8(len(q.writes))
+	r.lend = true
+	return true
 }
 
 // prepareSends prepares the writes that were put off.
@@ -40,6 +76,7 @@ func (r *ring) prepareSends() {
 func (r *ring) finishSends() {
 	r.l.later.used = 0
 	if len(r.sent) == 0 {
+		r.recycleLent()
 		return
 	}
 	for i := range r.cqes {
@@ -56,6 +93,14 @@ func (r *ring) finishSends() {
 	}
 	clear(r.sent)
 	r.sent = r.sent[:0]
+	r.recycleLent()
+}
+
+func (r *ring) recycleLent() {
+	for _, b := range r.lent {
+		b.buffers.Recycle(b.id)
+	}
+	r.lent = r.lent[:0]
 }
 
 // keep keeps what the socket has not taken.
