@@ -240,6 +240,20 @@ func TestMistakesNeedNoLab(t *testing.T) {
 	}
 }
 
+// A compiler that is killed by Ctrl-C is no failed build.
+func TestBuildInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "go"), []byte("#!/bin/sh\nexec sleep 60\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := buildDaemon(ctx, dir); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("buildDaemon: %v", err)
+	}
+}
+
 func TestNewestCSV(t *testing.T) {
 	dir := t.TempDir()
 	if name, err := newestCSV(dir); err == nil {

@@ -142,6 +142,9 @@ func (p *process) stop(l *lab.Lab) error {
 func buildDaemon(ctx context.Context, dir string) (string, error) {
 	path := filepath.Join(dir, "3proxyd")
 	out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=auto", "-trimpath", "-o", path, "3proxyd/cmd/3proxyd").CombinedOutput()
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("build 3proxyd: %w", ctx.Err())
+	}
 	if err != nil {
 		return "", fmt.Errorf("build 3proxyd (or name a binary by --bin): %w: %s", err, out)
 	}
