@@ -51,14 +51,20 @@ const maxIdleJitterMS = 3000
 
 // endIdle has the HTTP connections that wait for a request closed, each at a
 // moment of its own within a fraction of the drain's time. One whose request
-// comes before is answered, and told that the connection ends.
+// comes before is answered, and told that the connection ends. A first request
+// may be on its way: it has the time of the rest of a head besides.
 func (w *Worker) endIdle(timeoutMS int64) {
 	jitter := min(maxIdleJitterMS, timeoutMS/4)
 	for s := w.sessions.head; s != nil; s = s.next {
 		waits := s.phase == phaseIdle || s.phase == phaseHandshake && s.http != nil
-		if waits && s.buf.Len() == 0 {
-			s.arm(rand.Int64N(jitter + 1))
+		if !waits || s.buf.Len() > 0 {
+			continue
 		}
+		wait := rand.Int64N(jitter + 1)
+		if s.phase == phaseHandshake && s.http.served == 0 {
+			wait += seconds(s.svc.Timeouts.StringShort)
+		}
+		s.arm(wait)
 	}
 }
 

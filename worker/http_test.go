@@ -397,6 +397,24 @@ func TestPoolIsBounded(t *testing.T) {
 	}
 }
 
+// A drain closes no connection before its first request.
+func TestDrainAwaitsFirstRequest(t *testing.T) {
+	o := startOrigin(t, say(ok("hello"), true))
+	p := startProxy(t, proxyConfig)
+	fresh, idle := p.client(0), p.client(0)
+	idle.get(o, "/")
+	idle.want("GET", 200, "hello")
+	p.drain(2000)
+	idle.wantEnd()
+	time.Sleep(600 * time.Millisecond)
+	fresh.get(o, "/")
+	if resp := fresh.want("GET", 200, "hello"); !resp.Close {
+		t.Error("the end is not announced")
+	}
+	fresh.wantEnd()
+	fresh.Close()
+}
+
 // A drain ends idle clients at once and lets a request finish, which then ends
 // its connection.
 func TestDrainOfHTTP(t *testing.T) {
