@@ -49,10 +49,14 @@ func (w *Worker) drain(timeoutMS int64, how parting) {
 // in milliseconds: clients must not all come back at once.
 const maxIdleJitterMS = 3000
 
+// firstRequestMS is how long a draining worker waits for the first
+// request of a connection, in milliseconds; less if the drain is short.
+const firstRequestMS = 3000
+
 // endIdle has the HTTP connections that wait for a request closed, each at a
 // moment of its own within a fraction of the drain's time. One whose request
 // comes before is answered, and told that the connection ends. A first request
-// may be on its way: it has the time of the rest of a head besides.
+// may be on its way: it has firstRequestMS besides.
 func (w *Worker) endIdle(timeoutMS int64) {
 	jitter := min(maxIdleJitterMS, timeoutMS/4)
 	for s := w.sessions.head; s != nil; s = s.next {
@@ -62,7 +66,7 @@ func (w *Worker) endIdle(timeoutMS int64) {
 		}
 		wait := rand.Int64N(jitter + 1)
 		if s.phase == phaseHandshake && s.http.served == 0 {
-			wait += seconds(s.svc.Timeouts.StringShort)
+			wait += min(firstRequestMS, timeoutMS/2)
 		}
 		s.arm(wait)
 	}

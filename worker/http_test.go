@@ -404,9 +404,8 @@ func TestDrainAwaitsFirstRequest(t *testing.T) {
 	fresh, idle := p.client(0), p.client(0)
 	idle.get(o, "/")
 	idle.want("GET", 200, "hello")
-	p.drain(2000)
+	p.drain(4000)
 	idle.wantEnd()
-	time.Sleep(600 * time.Millisecond)
 	fresh.get(o, "/")
 	if resp := fresh.want("GET", 200, "hello"); !resp.Close {
 		t.Error("the end is not announced")
