@@ -546,7 +546,7 @@ func (c *Conn) connected() {
 
 // report calls OnError for the remembered failure, once.
 func (c *Conn) report() {
-	if c.uring.armed&uringReceives != 0 {
+	if c.uring.armed&uringRecv != 0 {
 		// What it brings comes before the failure.
 		c.loop.ring.cancelRecv(c)
 		return

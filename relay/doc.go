@@ -40,9 +40,8 @@
 // has at most one request for input, one for room to write, and one that
 // watches for a hang-up. A request that is under way when a connection is
 // closed is cancelled; its completion carries slot and generation and is
-// dropped. What a receive brings when nobody wants it is kept: one read, or,
-// for connections with small messages, the few that come before their receive
-// is cancelled.
+// dropped. What a receive brings when nobody wants it is kept, and nothing is
+// received until it has been taken.
 //
 // # Events
 //

@@ -614,10 +614,6 @@ func testFairness(t *testing.T) {
 			}
 			// An event and a place in the run list in one turn.
 			most := uint64(2 * readsPerTurn * DefaultBufferSize)
-			if testEngine == EngineURing {
-				// And what a receive that goes on brings by itself.
-				most += 32 * ringSmallSize
-			}
 			buf := make([]byte, 16)
 			for round := range 20 {
 				for _, x := range others {

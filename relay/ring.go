@@ -22,12 +22,10 @@ const (
 	// loop's own buffer, which is the warmest.
 	ringBuffers    = 32
 	ringBufferSize = 16 << 10
-	// Connections whose last smallStreak messages were smaller than a small
-	// buffer receive into those by a request that goes on by itself. It may bring
-	// some more of them (up to 32) before it can be cancelled.
-	ringSmallBuffers = 64
-	ringSmallSize    = 4 << 10
-	smallStreak      = 3
+	// A connection that has filled a buffer gets them again after smallStreak
+	// reads in a row under smallRead bytes.
+	smallStreak = 3
+	smallRead   = 4 << 10
 )
 
 // ringOp is the kind of a request, part of the name of its completion.
@@ -36,7 +34,6 @@ type ringOp uint8
 const (
 	opIgnored ringOp = iota
 	opRecv
-	opRecvMulti
 	opPoll
 	opWatch
 	opRoom
@@ -64,14 +61,14 @@ type ring struct {
 	l       *Loop
 	enabled bool
 
-	buffers, small *sys.Buffers
+	buffers *sys.Buffers
 
 	// touched are connections whose wishes may have changed in this turn.
 	touched []*Conn
 	// sent are the writes that were submitted with the turn's last call, lent the
 	// buffers that they may be from.
 	sent []sentWrite
-	lent []lentBuffer
+	lent []uint16
 	// unwatched are connections from which nothing is being received, to be
 	// watched for a hang-up after a while.
 	unwatched  []connRef
@@ -99,10 +96,7 @@ func (l *Loop) openRing() error {
 		return err
 	}
 	r := &ring{Uring: u, l: l, cqes: make([]sys.CQE, 0, 256)}
-	if r.buffers, err = u.ProvideBuffers(0, ringBuffers, ringBufferSize); err == nil {
-		r.small, err = u.ProvideBuffers(1, ringSmallBuffers, ringSmallSize)
-	}
-	if err != nil {
+	if r.buffers, err = u.ProvideBuffers(0, ringBuffers, ringBufferSize); err != nil {
 		u.Close()
 		return err
 	}
@@ -150,7 +144,6 @@ func (r *ring) prepare() {
 	r.prepareTouched()
 	r.prepareSends()
 	r.buffers.Commit()
-	r.small.Commit()
 }
 
 // poll submits what the turn has left to do, waits, and handles what has come.
@@ -200,14 +193,10 @@ func (r *ring) complete(e *sys.CQE) {
 	}
 	s := r.l.table.at(slot)
 	more := e.Flags&sys.CQEMore != 0
-	buffers := r.buffers
-	if op == opRecvMulti {
-		buffers = r.small
-	}
 	buf, provided := e.Buffer()
 	var p []byte
 	if provided && e.Res > 0 {
-		p = buffers.Get(buf)[:e.Res]
+		p = r.buffers.Get(buf)[:e.Res]
 	}
 	switch {
 	case s.gen != gen:
@@ -221,16 +210,16 @@ func (r *ring) complete(e *sys.CQE) {
 			r.pollListener(lis)
 		}
 	case p != nil:
-		r.receive(s.conn, p, op, more)
+		r.receive(s.conn, p)
 	default:
 		s.conn.completed(op, e.Res, more)
 	}
 	switch {
 	case r.lend:
 		r.lend = false
-		r.lent = append(r.lent, lentBuffer{buffers, buf})
+		r.lent = append(r.lent, buf)
 	case provided:
-		buffers.Recycle(buf)
+		r.buffers.Recycle(buf)
 	}
 }
 

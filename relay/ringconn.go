@@ -9,7 +9,6 @@ import (
 // What of a connection the ring has under way, and in which of its lists it is.
 const (
 	uringRecv      uint16 = 1 << iota // a receive
-	uringRecvMulti                    // a receive that goes on
 	uringPoll                         // a poll for input
 	uringWatch                        // a poll for a hang-up
 	uringRoom                         // a poll for room to write
@@ -18,16 +17,14 @@ const (
 	uringWatched                      // EPOLLHUP has been seen, which does not go away
 	uringUnwatched                    // in ring.unwatched
 	uringTouched                      // in ring.touched
-	uringEnded                        // the stream ends after what is held
 
-	uringReceives = uringRecv | uringRecvMulti
-	uringRequests = uringReceives | uringPoll | uringWatch | uringRoom | uringConnect
+	uringRequests = uringRecv | uringPoll | uringWatch | uringRoom | uringConnect
 )
 
 // ringRequests has the bit of each request that a connection may have under
 // way.
 var ringRequests = [opSend]uint16{
-	opRecv: uringRecv, opRecvMulti: uringRecvMulti, opPoll: uringPoll, opWatch: uringWatch, opRoom: uringRoom, opConnect: uringConnect,
+	opRecv: uringRecv, opPoll: uringPoll, opWatch: uringWatch, opRoom: uringRoom, opConnect: uringConnect,
 }
 
 // uringConn is the part of a Conn that only the ring uses.
@@ -37,7 +34,7 @@ type uringConn struct {
 	// late is a failure that comes after the bytes received.
 	late  shortErrno
 	armed uint16
-	// small counts the small messages received in a row, up to smallStreak.
+	// small counts the small reads in a row, up to smallStreak.
 	small uint8
 }
 
@@ -76,10 +73,6 @@ func (r *ring) arm(c *Conn) {
 		r.PollMulti(c.fd, unix.EPOLLOUT, ringName(opRoom, c.slot, c.gen))
 	}
 	switch {
-	case *a&uringRecvMulti != 0:
-		if c.pollsInput() {
-			r.cancelRecv(c)
-		}
 	case *a&(uringRecv|uringPoll) != 0:
 	case !c.wantsInput():
 		r.watchLater(c)
@@ -87,11 +80,6 @@ func (r *ring) arm(c *Conn) {
 		*a |= uringPoll
 		r.room(1)
 		r.Poll(c.fd, unix.EPOLLIN, ringName(opPoll, c.slot, c.gen))
-	case c.uring.small == smallStreak && c.readLimit() >= ringSmallSize && *a&uringWatched == 0:
-		*a |= uringRecvMulti
-		r.watch(c)
-		r.room(1)
-		r.RecvMulti(c.fd, r.small, ringName(opRecvMulti, c.slot, c.gen))
 	default:
 		*a |= uringRecv
 		r.room(1)
@@ -145,22 +133,15 @@ func (r *ring) OnTimer(*Timer) {
 			continue
 		}
 		c.uring.armed &^= uringUnwatched
-		if c.uring.armed&(uringReceives|uringPoll|uringWatch|uringWatched) != 0 {
+		if c.uring.armed&(uringRecv|uringPoll|uringWatch|uringWatched) != 0 {
 			continue
 		}
-		r.watch(c)
-	}
-	clear(r.unwatched)
-	r.unwatched = r.unwatched[:0]
-}
-
-// watch has a hang-up of c reported.
-func (r *ring) watch(c *Conn) {
-	if c.uring.armed&uringWatch == 0 {
 		c.uring.armed |= uringWatch
 		r.room(1)
 		r.PollMulti(c.fd, unix.EPOLLRDHUP, ringName(opWatch, c.slot, c.gen))
 	}
+	clear(r.unwatched)
+	r.unwatched = r.unwatched[:0]
 }
 
 // connect starts the connection of c to sa.
@@ -177,7 +158,7 @@ func (c *Conn) completed(op ringOp, res int32, more bool) {
 		c.uring.armed &^= ringRequests[op]
 	}
 	switch op {
-	case opRecv, opRecvMulti:
+	case opRecv:
 		c.uring.armed &^= uringCancelled
 		c.receivedNothing(res)
 		c.process()
@@ -195,15 +176,10 @@ func (c *Conn) completed(op ringOp, res int32, more bool) {
 // receivedNothing takes the outcome of a request without bytes.
 func (c *Conn) receivedNothing(res int32) {
 	switch errno := unix.Errno(-res); {
-	case res == 0 && c.uring.held != nil:
-		c.flags |= flagRDHUP
-		c.uring.armed |= uringEnded
 	case res == 0:
 		c.flags |= flagDrained | flagRDHUP
 	case errno == unix.ENOBUFS, errno == unix.EINTR, errno == unix.ECANCELED:
 		// To be armed again, if it is still wanted.
-	case c.uring.held != nil:
-		c.failLate(errno)
 	default:
 		c.fail(errno)
 	}
@@ -226,7 +202,7 @@ func (c *Conn) polled(res int32) {
 	if res&(unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		c.uring.armed |= uringWatched
 	}
-	if c.uring.armed&uringReceives == 0 {
+	if c.uring.armed&uringRecv == 0 {
 		if res&unix.EPOLLIN != 0 {
 			c.flags |= flagPolled
 		}
@@ -235,12 +211,6 @@ func (c *Conn) polled(res int32) {
 	}
 	if res&unix.EPOLLRDHUP != 0 {
 		c.flags |= flagRDHUP
-	}
-	if c.uring.armed&uringRecvMulti != 0 && res&^unix.EPOLLOUT != 0 {
-		// A reset, or the end of the stream of a Unix socket, that comes with the
-		// last bytes does not end a receive that goes on; another finds it.
-		c.uring.small = 0
-		c.loop.ring.cancelRecv(c)
 	}
 	if res&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		c.flags |= flagWritable
@@ -252,28 +222,18 @@ func (c *Conn) polled(res int32) {
 }
 
 // receive takes the bytes of a receive to whoever wants them. What nobody wants
-// now is kept, and then no more is received.
-func (r *ring) receive(c *Conn, p []byte, op ringOp, more bool) {
-	if !more {
-		c.uring.armed &^= ringRequests[op] | uringCancelled
-	}
+// now is kept, and no more is received meanwhile.
+func (r *ring) receive(c *Conn, p []byte) {
+	c.uring.armed &^= uringRecv | uringCancelled
+	c.flags |= flagReadable
 	c.observeSize(len(p))
 	gen := c.gen
-	c.flags |= flagReadable
-	if c.uring.held != nil {
-		c.keepReceived(p)
-	} else {
-		r.receiver, r.received = c, p
-		r.filled = op == opRecv && len(p) == min(c.readLimit(), ringBufferSize)
-	}
+	r.receiver, r.received, r.filled = c, p, len(p) == min(c.readLimit(), ringBufferSize)
 	c.process()
 	if c.gen == gen && r.received != nil {
 		c.keepReceived(r.received)
 	}
 	r.receiver, r.received, r.inHand = nil, nil, nil
-	if c.gen == gen && more && (c.uring.held != nil || c.uring.small == 0) {
-		r.cancelRecv(c)
-	}
 }
 
 // hasReceived reports whether a receive has brought something that the handler
@@ -299,7 +259,7 @@ func (c *Conn) recvRing(size int) ([]byte, unix.Errno) {
 		errno := unix.Errno(c.uring.late)
 		c.uring.late = 0
 		return nil, errno
-	case c.uring.armed&uringReceives != 0:
+	case c.uring.armed&uringRecv != 0:
 		return nil, unix.EAGAIN
 	}
 	buf := c.loop.buf[:size]
@@ -323,7 +283,7 @@ func (c *Conn) observeSize(n int) {
 	case n >= ringBufferSize:
 		c.flags |= flagBulk
 		c.uring.small = 0
-	case n >= ringSmallSize:
+	case n >= smallRead:
 		c.uring.small = 0
 	case c.uring.small < smallStreak:
 		c.uring.small++
@@ -371,11 +331,7 @@ func (r *ring) cancelRecv(c *Conn) {
 		return
 	}
 	c.uring.armed |= uringCancelled
-	op := opRecv
-	if c.uring.armed&uringRecvMulti != 0 {
-		op = opRecvMulti
-	}
-	r.cancel(op, c.slot, c.gen)
+	r.cancel(opRecv, c.slot, c.gen)
 }
 
 // cancelAll cancels all requests of c.

@@ -13,10 +13,10 @@ type detaching struct {
 // detach cancels what is under way for c, whose place in the table it takes,
 // and has done called when all of it has ended, which may be at once.
 func (r *ring) detach(c *Conn, d *Detached, done func(*Detached)) {
-	for k := c.uring.held; k != nil; k = k.next {
+	if k := c.uring.held; k != nil {
 		d.Input = append(d.Input, k.bytes()...)
+		c.dropHeld()
 	}
-	c.dropHeld()
 	if r.receiver == c {
 		d.Input = append(d.Input, r.received...)
 		r.receiver, r.received = nil, nil
@@ -35,7 +35,7 @@ func (r *ring) detach(c *Conn, d *Detached, done func(*Detached)) {
 // more says that the request goes on.
 func (w *detaching) completed(l *Loop, slot uint32, op ringOp, res int32, p []byte, more bool) {
 	w.d.Input = append(w.d.Input, p...)
-	if (op == opRecv || op == opRecvMulti) && res < 0 && unix.Errno(-res) == unix.ECONNRESET {
+	if op == opRecv && res < 0 && unix.Errno(-res) == unix.ECONNRESET {
 		w.d.Broken = true
 	}
 	if !more {

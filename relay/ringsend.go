@@ -1,10 +1,6 @@
 package relay
 
-import (
-	"golang.org/x/sys/unix"
-
-	"3proxyd/internal/sys"
-)
+import "golang.org/x/sys/unix"
 
 // sentWrite is a write that has been submitted: res is what the kernel said if
 // it did not take all of data at once.
@@ -14,12 +10,6 @@ type sentWrite struct {
 	res    int32
 	failed bool
 	data   []byte
-}
-
-// lentBuffer is a buffer that goes back when the turn's writes are done.
-type lentBuffer struct {
-	buffers *sys.Buffers
-	id      uint16
 }
 
 // lendMin is the size in bytes from which a write refers to the bytes where
@@ -97,8 +87,8 @@ func (r *ring) finishSends() {
 }
 
 func (r *ring) recycleLent() {
-	for _, b := range r.lent {
-		b.buffers.Recycle(b.id)
+	for _, id := range r.lent {
+		r.buffers.Recycle(id)
 	}
 	r.lent = r.lent[:0]
 }

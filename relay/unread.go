@@ -9,7 +9,7 @@ func (c *Conn) MayRead() bool {
 		return true
 	}
 	// Without a request for input the ring would not have told.
-	return c.loop.ring != nil && c.opened && c.uring.armed&(uringReceives|uringPoll) == 0 && sys.MayRecv(c.fd)
+	return c.loop.ring != nil && c.opened && c.uring.armed&(uringRecv|uringPoll) == 0 && sys.MayRecv(c.fd)
 }
 
 // Rest returns what the peer sent before the connection broke and nobody has

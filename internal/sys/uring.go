@@ -53,7 +53,6 @@ const (
 	sqeCQESkip      = 1 << 6
 
 	recvPollFirst = 1 << 0
-	recvMultishot = 1 << 1
 
 	pollAddMulti = 1 << 0
 

@@ -301,15 +301,6 @@ func (u *Uring) Recv(fd int32, n int, b *Buffers, data uint64) {
 	}
 }
 
-// RecvMulti receives into buffers of b whenever something comes, until a
-// completion lacks CQEMore.
-func (u *Uring) RecvMulti(fd int32, b *Buffers, data uint64) {
-	*u.next() = SQE{
-		opcode: opRecv, flags: sqeBufferSelect, ioprio: recvPollFirst | recvMultishot,
-		fd: fd, bufGroup: b.group, userData: data,
-	}
-}
-
 // Send sends p, send(2). There is no completion when all of it has been taken
 // at once, and one with the number of bytes, or an errno, when not. p must stay
 // as it is until Enter has returned.
