@@ -129,7 +129,8 @@ func (r *ring) watchLater(c *Conn) {
 func (r *ring) OnTimer(*Timer) {
 	for _, u := range r.unwatched {
 		c := u.c
-		if c.gen != u.gen {
+		// Another loop may have given the same generation.
+		if c.gen != u.gen || c.loop != r.l {
 			continue
 		}
 		c.uring.armed &^= uringUnwatched

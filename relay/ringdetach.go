@@ -1,6 +1,10 @@
 package relay
 
-import "golang.org/x/sys/unix"
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
 
 // detaching is a connection that has left the loop but for the requests that
 // are being cancelled.
@@ -25,9 +29,18 @@ func (r *ring) detach(c *Conn, d *Detached, done func(*Detached)) {
 	r.cancelAll(c)
 	r.l.table.detach(c.slot, w)
 	slot := c.slot
+	r.untouch(c)
 	c.forget()
 	if w.armed == 0 {
 		w.end(r.l, slot)
+	}
+}
+
+// untouch takes c, which may be attached to another loop, off the list.
+func (r *ring) untouch(c *Conn) {
+	if c.uring.armed&uringTouched != 0 {
+		r.touched = slices.DeleteFunc(r.touched, func(t *Conn) bool { return t == c })
+		c.uring.armed &^= uringTouched
 	}
 }
 
