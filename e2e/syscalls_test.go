@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"3proxyd/internal/sys"
 )
 
 // countCalls counts the system calls of a process while do runs.
@@ -64,6 +66,18 @@ func countCalls(t *testing.T, pid int, do func()) map[string]int {
 // TestCallsPerRequest bounds the system calls of a worker: for a request of 1 KB
 // on one of 64 kept-alive connections, and for one with a connection of its own.
 func TestCallsPerRequest(t *testing.T) {
+	t.Run("epoll", func(t *testing.T) { testCallsPerRequest(t, "epoll", 4.1, 16.5) })
+	t.Run("io_uring", func(t *testing.T) {
+		if err := sys.ProbeUring(); err != nil {
+			skip(t, "%v", err)
+		}
+		testCallsPerRequest(t, "io_uring", 0, 4)
+	})
+}
+
+// testCallsPerRequest bounds reads and writes of a request on a kept-alive
+// connection, and all calls but waits for one with a connection of its own.
+func testCallsPerRequest(t *testing.T, engine string, keptAlive, closed float64) {
 	const size, clients = 1024, 64
 	answer := make([]byte, size)
 	target := tcpOrigin(t, func(c net.Conn) {
@@ -77,7 +91,7 @@ func TestCallsPerRequest(t *testing.T) {
 		}
 	})
 	ppm := port(t)
-	d := start(t, fmt.Sprintf("workers 1\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, target))
+	d := start(t, fmt.Sprintf("workers 1\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\nengine %s\n", ppm, target, engine))
 	worker := d.worker(0).PID
 	request := func(c net.Conn) {
 		b := make([]byte, size)
@@ -107,7 +121,7 @@ func TestCallsPerRequest(t *testing.T) {
 		}
 		wg.Wait()
 	})
-	checkCalls(t, "kept alive", calls, clients*each, 4.1, 2.1, 0.1)
+	checkCalls(t, "kept alive", calls, clients*each, keptAlive, 2.1, 0.1)
 	for _, c := range conns {
 		c.Close()
 	}
@@ -122,7 +136,7 @@ func TestCallsPerRequest(t *testing.T) {
 		}
 		d.checkIdle()
 	})
-	checkCalls(t, "closed", calls, single, 16.5, -1, 16.5)
+	checkCalls(t, "closed", calls, single, closed, -1, closed)
 }
 
 // checkCalls compares the calls a request took with the bounds: reads and
@@ -133,7 +147,7 @@ func checkCalls(t *testing.T, name string, calls map[string]int, requests int, i
 	var moved, waited, own, other int
 	for call, n := range calls {
 		switch call {
-		case "epoll_wait", "epoll_pwait":
+		case "epoll_wait", "epoll_pwait", "io_uring_enter":
 			waited += n
 		case "read", "write", "recvfrom", "sendto", "recvmsg", "sendmsg", "readv", "writev":
 			moved += n
