@@ -160,6 +160,8 @@ func (n need) unlimitedShare() int {
 // workers allow.
 func (l *Limits) setMaxConn(cfg *config.Config, n need, granted int) {
 	each := (granted - n.workerFDs(0, l.MaxPipes)) / 2
+	// The services' own limits come first, but leave the others half.
+	each = max(each-n.explicit, each/2)
 	allowed := max(1, min(config.DefaultMaxConn, n.workers*each))
 	l.MaxConn = make([]int, len(cfg.Services))
 	for i, s := range cfg.Services {

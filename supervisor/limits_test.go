@@ -134,6 +134,12 @@ func TestMeasure(t *testing.T) {
 			maxConn: []int{80, 80}, pipes: 12, size: 256 << 10,
 			fatal: "needs at least 128 descriptors",
 		},
+		"a limit of its own beside one without": {
+			change: func(f *fakeMachine) { f.soft, f.hard = 1000, 1000 },
+			cfg:    services(0, 50), workers: 1, euid: 0,
+			granted: 1000, needed: 1000,
+			maxConn: []int{292, 50}, pipes: 125, size: 256 << 10,
+		},
 		"pipes of a user, few workers": {
 			cfg: services(10), workers: 2, euid: 1000,
 			granted: 1024, needed: 20 + 192 + 1 + 64,
