@@ -36,7 +36,7 @@ func EngineByName(name string) (Engine, error) {
 }
 
 // autoURing says whether EngineAuto takes io_uring where the kernel has and
-// permits all that is needed. It costs 3 to 9 % more CPU time for a request at
+// permits all that is needed. It costs some 4 % more CPU time for a request at
 // partial load, and 10 to 20 % less for small ones under full load
 // (ARCHITECTURE.md).
 const autoURing = false
