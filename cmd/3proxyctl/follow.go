@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"syscall"
 	"time"
 
 	"3proxyd/ipc"
@@ -17,15 +19,23 @@ const followEvery = time.Second
 func (s *session) followDrain(ctx context.Context) error {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
+	asked := false
 	for {
 		st, err := s.client.Status(ctx)
 		if errors.Is(err, ipc.ErrNoDaemon) && s.line.worker == nil {
 			fmt.Fprintln(s.out, "the daemon has ended")
 			return nil
 		}
+		if brokenOff(err) && !asked {
+			// The daemon may have ended while it was asked; then nobody answers
+			// the next question.
+			asked = true
+			continue
+		}
 		if err != nil {
 			return err
 		}
+		asked = false
 		left, ok := drainLeft(st, s.line.worker)
 		if !ok {
 			fmt.Fprintln(s.out, "the worker has ended")
@@ -38,6 +48,12 @@ func (s *session) followDrain(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// brokenOff reports whether the daemon's end of a connection was gone.
+func brokenOff(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // drainLeft is what is left of the drain of a worker, or of the daemon; false
