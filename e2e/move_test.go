@@ -186,7 +186,14 @@ func TestMoveStreams(t *testing.T) {
 	t.Parallel()
 	const n = 200
 	b := startMoveBed(t, n, "workers 2\nmaxconn 67\nrebalance 1")
-	// These wait for a place that is not there.
+	// A connection that comes later to another worker may be accepted before.
+	eventually(t, patience, func() string {
+		if open := b.open(); open != n {
+			return fmt.Sprintf("%d sessions are open", open)
+		}
+		return ""
+	})
+	// This one waits for a place that is not there.
 	waiting := dial(t, b.ports[0])
 	_ = waiting.SetDeadline(time.Time{})
 	stop := make(chan struct{})
