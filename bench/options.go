@@ -65,7 +65,7 @@ func (p pairs) last(label string) string {
 func parseRun(args []string) (*options, error) {
 	o := &options{bins: pairs{}, services: pairs{}, lines: pairs{}}
 	f := flag.NewFlagSet("run", flag.ContinueOnError)
-	f.StringVar(&o.proxies, "proxy", "3proxyd,nginx,haproxy", "proxies, separated by commas; NAME-ANYTHING is NAME with options of its own; all is every one that is installed, best 3proxyd and in each scenario the few that come near the best there")
+	f.StringVar(&o.proxies, "proxy", "3proxyd,nginx,haproxy", "proxies, separated by commas; NAME-ANYTHING is NAME with options of its own; all is every one that is installed, best 3proxyd and in each scenario the few that come near the best there; more may follow these two words")
 	f.StringVar(&o.scenarios, "scenario", quickSet, "scenarios or sets of them, separated by commas")
 	f.StringVar(&o.refs, "ref", defaultRefs, "proxies that the tables compare to")
 	f.StringVar(&o.cpus, "cpus", "", "CPUs of the roles, such as cli=0,prx=1,srv=0 (default: chosen from the machine)")

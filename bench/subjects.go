@@ -22,9 +22,9 @@ const (
 // makes it.
 func (o *options) subjects() ([]*subject, error) {
 	labels := strings.Split(o.proxies, ",")
-	switch o.proxies {
-	case allProxies, bestProxies:
-		labels = o.installed()
+	best := labels[0] == bestProxies
+	if best || labels[0] == allProxies {
+		labels = append(o.installed(), labels[1:]...)
 	}
 	var list []*subject
 	for _, label := range labels {
@@ -35,7 +35,7 @@ func (o *options) subjects() ([]*subject, error) {
 		if slices.ContainsFunc(list, func(other *subject) bool { return other.label == label }) {
 			return nil, fmt.Errorf("proxy %q is named twice", label)
 		}
-		s.contends = o.proxies == bestProxies && s.peer.Name != "3proxyd"
+		s.contends = best && s.peer.Name != "3proxyd"
 		list = append(list, s)
 	}
 	return list, nil
