@@ -4,8 +4,8 @@
 //
 // # Threads
 //
-// A Loop and everything that hangs on it (Conn, Flow, Listener, Timer) belong
-// to the goroutine that calls Run, which is locked to its thread. Only Post
+// A Loop and everything that hangs on it (Conn, Flow, Listener, PacketConn,
+// Timer) belong to the goroutine that calls Run, which is locked to its thread. Only Post
 // may be called from elsewhere. No lock is taken and nothing is allocated for
 // an event.
 //
@@ -21,6 +21,17 @@
 // handler makes: StartRead, Write, StartFlow, Connect and Close return first.
 // The bytes given to OnData lie in the shared buffer and are valid during the
 // call.
+//
+// # Datagrams
+//
+// A PacketConn is a datagram socket. Its handler gets what has arrived in
+// batches (recvmmsg(2)), at most one for each socket in a turn; Send gathers
+// what it is given until the end of the turn and sends it in batches
+// (sendmmsg(2)). The buffers are the loop's: a socket that waits has none. What
+// the socket has no room for is held up to a limit; beyond it, and where the
+// network refuses a datagram, it is dropped and counted. Errors that ICMP has
+// told of a connected socket's peer are events; nothing but Close ends a
+// PacketConn.
 //
 // # Descriptors
 //

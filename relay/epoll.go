@@ -67,6 +67,8 @@ func (l *Loop) dispatch(ev *unix.EpollEvent) {
 		s.conn.event(ev.Events)
 	case sourceListener:
 		l.table.listeners[slot].accept()
+	case sourcePacket:
+		l.table.packet(slot).event(ev.Events)
 	case sourceWaker:
 		l.runPosted()
 	}

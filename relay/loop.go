@@ -44,6 +44,10 @@ type Stats struct {
 	Events     uint64
 	PipesOpen  int
 	PipeMisses uint64
+	// PacketsIn and PacketsOut are the datagrams received and sent,
+	// PacketsDropped those that were to be sent and were not: refused by the
+	// network, or without room.
+	PacketsIn, PacketsOut, PacketsDropped uint64
 }
 
 // Loop is an event loop. See the package comment for its rules.
@@ -70,6 +74,7 @@ type Loop struct {
 	pipes    pipePool
 	rests    *rest
 	conns    int
+	packets  packets
 
 	inbox inbox
 	stats Stats
@@ -124,6 +129,7 @@ func (l *Loop) Run() {
 		l.turn()
 	}
 	l.pipes.trim(0)
+	l.packets.close()
 	l.closeInbox()
 	l.closeDescriptors()
 }
@@ -133,7 +139,11 @@ func (l *Loop) turn() {
 	l.stats.Events += uint64(l.wait())
 	l.stats.Turns++
 	l.runQueued()
+	if !l.packets.run.empty() {
+		l.runPackets()
+	}
 	l.wheel.advance(l.nowMS)
+	l.sendPackets()
 	if l.ring == nil {
 		l.writePutOff()
 	}
@@ -183,7 +193,7 @@ func (l *Loop) pin(timeout int) bool {
 // waitTime returns how long the loop may wait, in milliseconds; -1 is without
 // limit.
 func (l *Loop) waitTime() int {
-	if !l.run.empty() {
+	if !l.run.empty() || !l.packets.run.empty() {
 		return 0
 	}
 	at := l.wheel.next()

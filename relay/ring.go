@@ -41,6 +41,8 @@ const (
 	opSend
 	opAccept
 	opWake
+	opPacket
+	opPacketRoom
 )
 
 // A completion is named by slot and generation of the loop's table and the kind
@@ -202,6 +204,8 @@ func (r *ring) complete(e *sys.CQE) {
 	case s.gen != gen:
 	case s.kind == sourceDetaching:
 		r.l.table.detaching[slot].completed(r.l, slot, op, e.Res, p, more)
+	case s.kind == sourcePacket:
+		r.l.table.packet(slot).polled(op, e.Res)
 	case op == opAccept:
 		lis := r.l.table.listeners[slot]
 		lis.accept()

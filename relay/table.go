@@ -8,6 +8,7 @@ const (
 	sourceListener
 	sourceWaker
 	sourceDetaching
+	sourcePacket
 )
 
 // source is an entry of the table that the name of an event points into.
@@ -28,6 +29,9 @@ type sourceTable struct {
 	used   uint32 // slots that have ever been taken
 	free   []uint32
 	gen    uint32
+	// packets has the datagram sockets, in blocks that go with those of the
+	// table and are there when one was needed.
+	packets []*[sourceBlock]*PacketConn
 	// What few entries are is kept beside the table.
 	listeners map[uint32]*Listener
 	detaching map[uint32]*detaching
@@ -70,6 +74,25 @@ func (t *sourceTable) takeListener(s *Listener) (slot, gen uint32) {
 	return slot, gen
 }
 
+// takePacket enters a datagram socket.
+func (t *sourceTable) takePacket(c *PacketConn) (slot, gen uint32) {
+	slot, gen = t.take(sourcePacket, nil)
+	block := int(slot / sourceBlock)
+	for len(t.packets) <= block {
+		t.packets = append(t.packets, nil)
+	}
+	if t.packets[block] == nil {
+		t.packets[block] = new([sourceBlock]*PacketConn)
+	}
+	t.packets[block][slot%sourceBlock] = c
+	return slot, gen
+}
+
+// packet returns the datagram socket of an entry of that kind.
+func (t *sourceTable) packet(slot uint32) *PacketConn {
+	return t.packets[slot/sourceBlock][slot%sourceBlock]
+}
+
 // detach gives the entry of a connection to what is left of it.
 func (t *sourceTable) detach(slot uint32, w *detaching) {
 	s := t.at(slot)
@@ -85,6 +108,8 @@ func (t *sourceTable) release(slot uint32) {
 		delete(t.listeners, slot)
 	case sourceDetaching:
 		delete(t.detaching, slot)
+	case sourcePacket:
+		t.packets[slot/sourceBlock][slot%sourceBlock] = nil
 	}
 	*s = source{}
 	t.free = append(t.free, slot)
