@@ -111,7 +111,7 @@ func TestMessages(t *testing.T) {
 		{"control /x 0888", `1:12: error: control: "0888": expected a file mode in octal, such as 0660`},
 		{"control /x 0660 root:nosuch", `1:17: error: control: owner "root": there is no such name`},
 		{"control /x 0660 nobody:nosuch", `1:24: error: control: group "nosuch": there is no such name`},
-		{"rebalance 86401", `1:11: error: rebalance: "86401": expected a number of seconds from 0 to 86400, 0 for never`},
+		{"rebalance 86401", `1:11: error: rebalance: "86401": expected a number of seconds from 0 to 86400`},
 		{"drain_timeout 604801", `1:15: error: drain_timeout: "604801": expected a number of seconds from 0 to 604800`},
 		{"upgrade_trial 601", `1:15: error: upgrade_trial: "601": expected a number of seconds from 0 to 600`},
 		{"upgrade_old 0", `1:13: error: upgrade_old: "0": expected a number of daemons from 1 to 16`},

@@ -187,39 +187,28 @@ func identity(s string, lookup func(string) (int, error), lo int) (Identity, err
 }
 
 func runDrainTimeout(l *loader, c call) {
-	w := c.args[0]
-	n, ok := parseNumber(w.text, 0, maxDrainTimeout)
-	if !ok {
-		l.expected("drain_timeout", w, fmt.Sprintf("a number of seconds from 0 to %d", maxDrainTimeout))
-		return
-	}
-	l.cfg.DrainTimeout = n
+	l.setNumber(c, "drain_timeout", &l.cfg.DrainTimeout, 0, maxDrainTimeout, "seconds")
 }
 
 func runRebalance(l *loader, c call) {
-	w := c.args[0]
-	n, ok := parseNumber(w.text, 0, maxRebalance)
-	if !ok {
-		l.expected("rebalance", w, fmt.Sprintf("a number of seconds from 0 to %d, 0 for never", maxRebalance))
-		return
-	}
-	l.cfg.Rebalance = n
+	l.setNumber(c, "rebalance", &l.cfg.Rebalance, 0, maxRebalance, "seconds")
 }
 
 func runUpgradeTrial(l *loader, c call) {
-	n, ok := parseNumber(c.args[0].text, 0, maxUpgradeTrial)
-	if !ok {
-		l.expected("upgrade_trial", c.args[0], fmt.Sprintf("a number of seconds from 0 to %d", maxUpgradeTrial))
-		return
-	}
-	l.cfg.UpgradeTrial = n
+	l.setNumber(c, "upgrade_trial", &l.cfg.UpgradeTrial, 0, maxUpgradeTrial, "seconds")
 }
 
 func runUpgradeOld(l *loader, c call) {
-	n, ok := parseNumber(c.args[0].text, 1, maxUpgradeOld)
+	l.setNumber(c, "upgrade_old", &l.cfg.UpgradeOld, 1, maxUpgradeOld, "daemons")
+}
+
+// setNumber sets dst to the word of a command that takes a number from lo to
+// hi; what is counted is said in the error.
+func (l *loader) setNumber(c call, command string, dst *int, lo, hi int, what string) {
+	n, ok := parseNumber(c.args[0].text, lo, hi)
 	if !ok {
-		l.expected("upgrade_old", c.args[0], fmt.Sprintf("a number of daemons from 1 to %d", maxUpgradeOld))
+		l.expected(command, c.args[0], fmt.Sprintf("a number of %s from %d to %d", what, lo, hi))
 		return
 	}
-	l.cfg.UpgradeOld = n
+	*dst = n
 }

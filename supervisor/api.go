@@ -81,6 +81,12 @@ func (a *controlAPI) reload(w http.ResponseWriter, r *http.Request) {
 	} else {
 		result, err = a.daemon.reload(request.Force)
 	}
+	answerResult(w, result, err)
+}
+
+// answerResult answers with the result of a change of the daemon, or says why
+// it was not made.
+func answerResult(w http.ResponseWriter, result any, err error) {
 	var refused *Refused
 	var state notNow
 	switch {

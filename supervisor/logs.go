@@ -17,17 +17,25 @@ type logFile struct {
 	fd   int
 }
 
+// firstWithLog returns the first service of each log file.
+func firstWithLog(cfg *config.Config) []*config.Service {
+	var first []*config.Service
+	seen := map[string]bool{}
+	for i := range cfg.Services {
+		s := &cfg.Services[i]
+		if s.Log.Kind == config.LogFile && !seen[s.Log.Path] {
+			seen[s.Log.Path] = true
+			first = append(first, s)
+		}
+	}
+	return first
+}
+
 // openLogs opens each log file of the configuration once.
 func openLogs(cfg *config.Config) ([]logFile, []config.Diagnostic) {
 	var logs []logFile
 	var failed []config.Diagnostic
-	seen := map[string]bool{}
-	for i := range cfg.Services {
-		s := &cfg.Services[i]
-		if s.Log.Kind != config.LogFile || seen[s.Log.Path] {
-			continue
-		}
-		seen[s.Log.Path] = true
+	for _, s := range firstWithLog(cfg) {
 		fd, err := openLog(s.Log.Path)
 		if err != nil {
 			failed = append(failed, logDiagnostic(cfg, s, config.Error, err))
@@ -52,13 +60,7 @@ func CheckLogs(cfg *config.Config) []config.Diagnostic { return checkLogs(cfg, c
 
 func checkLogs(cfg *config.Config, severity config.Severity) []config.Diagnostic {
 	var found []config.Diagnostic
-	seen := map[string]bool{}
-	for i := range cfg.Services {
-		s := &cfg.Services[i]
-		if s.Log.Kind != config.LogFile || seen[s.Log.Path] {
-			continue
-		}
-		seen[s.Log.Path] = true
+	for _, s := range firstWithLog(cfg) {
 		if err := checkLog(s.Log.Path); err != nil {
 			found = append(found, logDiagnostic(cfg, s, severity, err))
 		}

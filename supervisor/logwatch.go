@@ -12,14 +12,7 @@ import (
 // still found at their paths: lines go on into a file that has been removed,
 // where nobody will read them.
 func (d *daemon) watchLogs(quit <-chan struct{}) {
-	tick := time.NewTicker(d.timing.logs)
-	defer tick.Stop()
-	for {
-		select {
-		case <-quit:
-			return
-		case <-tick.C:
-		}
+	every(d.timing.logs, quit, func(time.Time) {
 		snap := d.acquire()
 		if snap == nil {
 			return
@@ -30,7 +23,7 @@ func (d *daemon) watchLogs(quit <-chan struct{}) {
 			}
 		}
 		d.release(snap)
-	}
+	})
 }
 
 // misplaced says why the open log is not the file at its path. A log that is

@@ -98,26 +98,19 @@ func (m *monitor) retryLater(now time.Time) {
 // monitorFiles looks at the files until quit is closed.
 func (d *daemon) monitorFiles(quit <-chan struct{}) {
 	d.monitor.noteFiles(d.inForce().cfg.Monitor)
-	tick := time.NewTicker(d.timing.monitor)
-	defer tick.Stop()
-	for {
-		select {
-		case <-quit:
-			return
-		case <-tick.C:
-		}
+	every(d.timing.monitor, quit, func(now time.Time) {
 		files := d.inForce().cfg.Monitor
 		if len(files) == 0 || d.isDraining() {
-			continue
+			return
 		}
-		changed, vanished := d.monitor.look(files, time.Now())
+		changed, vanished := d.monitor.look(files, now)
 		for _, path := range vanished {
 			d.logf("monitored file %s is gone; the configuration in force stays until it is back", path)
 		}
 		if changed {
 			d.reloadChanged()
 		}
-	}
+	})
 }
 
 // reloadChanged reloads; what is wrong with the configuration is the

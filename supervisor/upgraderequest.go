@@ -36,18 +36,7 @@ func (a *controlAPI) upgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	result, err := a.daemon.upgradeTo(request)
-	var refused *Refused
-	var state notNow
-	switch {
-	case err == nil:
-		answer(w, http.StatusOK, result)
-	case errors.As(err, &refused):
-		answer(w, http.StatusUnprocessableEntity, ipc.APIError{Error: refused.Reason, Diagnostics: refused.Diagnostics})
-	case errors.As(err, &state):
-		fail(w, http.StatusConflict, err)
-	default:
-		fail(w, http.StatusInternalServerError, err)
-	}
+	answerResult(w, result, err)
 }
 
 // upgradeRequest checks a request. The owner of the control socket may control

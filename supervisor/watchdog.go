@@ -20,16 +20,7 @@ type watchdog struct {
 // watch runs the watchdog until quit is closed.
 func (d *daemon) watch(quit <-chan struct{}) {
 	w := &watchdog{d: d, looked: time.Now()}
-	tick := time.NewTicker(d.timing.watch)
-	defer tick.Stop()
-	for {
-		select {
-		case <-quit:
-			return
-		case <-tick.C:
-			w.look(time.Now())
-		}
-	}
+	every(d.timing.watch, quit, w.look)
 }
 
 // look ends the workers that have stalled. When the supervisor itself has not
