@@ -94,6 +94,7 @@ func TestBed(t *testing.T) {
 		{"BrokenConfiguration", bedBrokenConfiguration},
 		{"Upgrade", bedUpgrade},
 		{"UpgradeStop", bedUpgradeStop},
+		{"UpgradeOldKilled", bedUpgradeOldKilled},
 	} {
 		t.Run(test.name, test.run)
 	}

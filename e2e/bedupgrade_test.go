@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -64,4 +65,39 @@ func awaitProcesses(t *testing.T, want int) {
 		}
 		return ""
 	})
+}
+
+// bedUpgradeOldKilled kills the main process in the trial of an upgrade: the new
+// daemon or the one that the manager starts is the service then, with the
+// sessions of both.
+func bedUpgradeOldKilled(t *testing.T) {
+	const port = 4021
+	tunnelService(t, port, 60, nil)
+	for _, delay := range []time.Duration{0, 30 * time.Millisecond, 300 * time.Millisecond} {
+		long, l := stream(t, port), newLoad(port, 4)
+		pid := mainPID(t)
+		failed := make(chan struct{})
+		go func() {
+			defer close(failed)
+			_ = exec.Command(ctlBin, "upgrade", "--trial", "60").Run()
+		}()
+		eventually(t, patience, func() string {
+			if u := serviceStatus(t).Upgrade; u == nil || u.State != "trial" {
+				return "no trial"
+			}
+			return ""
+		})
+		time.Sleep(delay)
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-failed
+		awaitSuccessor(t, pid)
+		awaitProcesses(t, 3)
+		if s := serviceStatus(t); s.PID != mainPID(t) || len(s.OldGenerations) > 0 {
+			t.Errorf("process %d answers, %d is the main process; old generations: %+v", s.PID, mainPID(t), s.OldGenerations)
+		}
+		l.mustBeServed(t)
+		long.mustBeWhole(t)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -110,6 +111,39 @@ func TestInheritedSockets(t *testing.T) {
 			t.Errorf("the socket at port %d is shut down", p)
 		}
 	}
+}
+
+// TestInheritedOrphans starts the daemon by hand after one has died that had
+// inherited its sockets: the workers have them still.
+func TestInheritedOrphans(t *testing.T) {
+	t.Parallel()
+	echo, single, named := echoOrigin(t), port(t), port(t)
+	text := fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\n"+
+		"tcppm %d 127.0.0.1 %d\ntcppm -isystemd:name 1 127.0.0.1 %d\n", single, echo, echo)
+	d := newDaemon(t, text)
+	files := []*os.File{listenFile(t, single, false), listenFile(t, named, false)}
+	d.launchWith("a:name", files...)
+	for _, f := range files {
+		f.Close()
+	}
+	d.await()
+	tunnel := dial(t, single)
+	mustPing(t, tunnel)
+	d.cmd.WaitDelay = time.Millisecond
+	_ = d.cmd.Process.Kill()
+	<-d.exited
+	next := newDaemon(t, "")
+	next.socket = d.socket
+	next.write(text)
+	next.launch()
+	next.await()
+	for _, p := range []int{single, named} {
+		if err := pingOnce(p); err != nil {
+			t.Error(err)
+		}
+	}
+	mustPing(t, tunnel)
+	tunnel.Close()
 }
 
 // TestInheritedRefused starts the daemon with variables that are wrong, or

@@ -232,12 +232,14 @@ func TestUpgradeCancelledUnderLoad(t *testing.T) {
 }
 
 // TestUpgradeOldKilled kills the old daemon in the trial, under load: the new
-// one takes over by itself.
+// one takes over by itself, and tunnels move to it.
 func TestUpgradeOldKilled(t *testing.T) {
 	t.Parallel()
 	p := newMixedPorts(t)
 	d := startUpgradable(t, mixedConfig(p, "workers 2\nupgrade_trial 60\n"))
 	pid := d.supervisor()
+	tunnel := connectVia(t, p.proxy, p.echo)
+	mustPing(t, tunnel)
 	load := startMixed(t, p, 1)
 	newPID, _ := d.inTrial()
 	_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -255,9 +257,11 @@ func TestUpgradeOldKilled(t *testing.T) {
 	})
 	load.end()
 	d.awaitOldGone()
+	mustPing(t, tunnel)
+	tunnel.Close()
 	d.awaitOpen(0)
-	if n := d.stats().Total["accepted"]; n != uint64(load.made.Load()) {
-		t.Errorf("%d sessions were counted, %d made", n, load.made.Load())
+	if n := d.stats().Total["accepted"]; n != 1+uint64(load.made.Load()) {
+		t.Errorf("%d sessions were counted, %d made", n, 1+load.made.Load())
 	}
 	d.upgrade("--trial", "0")
 	d.awaitOldGone()

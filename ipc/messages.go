@@ -135,6 +135,9 @@ type FileEntry struct {
 	// Kept says that the socket goes on listening elsewhere when the daemon
 	// gives it up: it must not be shut down.
 	Kept bool `json:"kept,omitempty"`
+	// Unit is the name of a kept socket in its socket unit
+	// (FileDescriptorName=, systemd.socket(5)).
+	Unit string `json:"unit,omitempty"`
 	// Log is the path of a log, as in config.Log.Path.
 	Log string `json:"log,omitempty"`
 }

@@ -58,6 +58,20 @@ func (h *inheritance) addNew(s systemd.Socket) bool {
 	return true
 }
 
+// unitAddresses are the keys of the addresses for which there are sockets of
+// socket units.
+func (h *inheritance) unitAddresses() map[string]bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	keys := map[string]bool{}
+	for _, s := range h.sockets {
+		if !stored(s) && acceptsStreams(s) {
+			keys[socketKey(s)] = true
+		}
+	}
+	return keys
+}
+
 // acceptsStreams says that the socket is one a service of today can serve.
 func acceptsStreams(s systemd.Socket) bool {
 	return s.Listening && (s.Network == "tcp" || s.Network == "unix")

@@ -59,6 +59,15 @@ func (l *listener) fd(slot int) (int, bool) {
 	return l.fds[slot], true
 }
 
+// unitName is the name that a socket has in its socket unit, "" when it is the
+// daemon's own.
+func (l *listener) unitName(i int) string {
+	if i >= len(l.units) {
+		return ""
+	}
+	return l.units[i].Name
+}
+
 // slots is the number of slots the listener has a socket for.
 func (l *listener) slots() int {
 	l.mu.Lock()

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"context"
 	"os"
 	"slices"
 	"sync"
@@ -22,6 +23,9 @@ type oldGeneration struct {
 	mu         sync.Mutex
 	supervisor *foreignProcess
 	workers    []*foreignProcess
+	// reclaimed are workers that this daemon supervises, because their own
+	// supervisor has died.
+	reclaimed []*process
 }
 
 // newOldGeneration describes what has been replaced at a time; pidfds are of the
@@ -137,6 +141,7 @@ func (d *daemon) addOldGeneration(o *oldGeneration) {
 			d.freeRow(w.worker)
 		})
 	}
+	d.oldDone.Go(func() { d.reclaim(o) })
 	d.oldDone.Go(func() {
 		o.await(d)
 		d.mu.Lock()
@@ -202,7 +207,26 @@ func (d *daemon) endOld(deadline time.Time) {
 			d.oldDone.Go(func() { o.endAt(d, deadline) })
 			continue
 		}
+		o.end(d)
+	}
+}
+
+// end has the generation end its sessions now.
+func (o *oldGeneration) end(d *daemon) {
+	if !o.supervisor.hasExited() {
 		o.supervisor.signal(unix.SIGQUIT)
+		return
+	}
+	o.mu.Lock()
+	reclaimed := slices.Clone(o.reclaimed)
+	o.mu.Unlock()
+	for _, p := range reclaimed {
+		d.oldDone.Go(func() { _ = p.drain(context.Background(), d, drainLimit{explicit: true}, false) })
+	}
+	for _, w := range o.living() {
+		if !slices.ContainsFunc(reclaimed, func(p *process) bool { return p.pid == w.worker.PID }) {
+			w.signal(unix.SIGKILL)
+		}
 	}
 }
 
@@ -214,7 +238,7 @@ func (o *oldGeneration) endAt(d *daemon, deadline time.Time) {
 		select {
 		case <-p.exited:
 		case <-timer.C:
-			o.supervisor.signal(unix.SIGQUIT)
+			o.end(d)
 			return
 		}
 	}

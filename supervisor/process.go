@@ -463,7 +463,7 @@ func (p *process) missing(s *snapshot) []passed {
 // slot.
 func listenerFiles(l *listener, service string, slot int) []passed {
 	if !l.shared {
-		entry := ipc.FileEntry{Kind: ipc.FileListener, Service: service, Slot: slot, Kept: l.kept}
+		entry := ipc.FileEntry{Kind: ipc.FileListener, Service: service, Slot: slot, Kept: l.kept, Unit: l.unitName(slot)}
 		if fd, ok := l.fd(slot); ok {
 			return []passed{{entry, fd}}
 		}
@@ -471,7 +471,7 @@ func listenerFiles(l *listener, service string, slot int) []passed {
 	}
 	var files []passed
 	for i, fd := range l.fds {
-		entry := ipc.FileEntry{Kind: ipc.FileSharedListener, Service: service, Slot: -1 - i, Kept: l.kept}
+		entry := ipc.FileEntry{Kind: ipc.FileSharedListener, Service: service, Slot: -1 - i, Kept: l.kept, Unit: l.unitName(i)}
 		files = append(files, passed{entry, fd})
 	}
 	return files

@@ -31,6 +31,9 @@ type legacy struct {
 	// old are workers of supervisors that live, by these: an upgrade had
 	// replaced them.
 	old map[int][]ipc.HandoffWorker
+	// fromManager are the keys of the addresses whose sockets the service
+	// manager has passed.
+	fromManager map[string]bool
 }
 
 // orphan is a worker of an earlier supervisor.
@@ -84,6 +87,7 @@ func (d *daemon) findLegacy() {
 	for _, s := range d.inherited.take(func(s systemd.Socket) bool { return s.Name == countersStoreName }) {
 		d.takeMemory(s.FD)
 	}
+	d.legacy.fromManager = d.inherited.unitAddresses()
 	deadline := time.Now().Add(orphanPatience)
 	for {
 		d.greetOrphans(deadline)
@@ -148,35 +152,45 @@ func (d *daemon) earlierControlPaths() []string {
 }
 
 func (d *daemon) greetOrphan(name string, deadline time.Time) error {
-	conn, peer, err := ipc.DialOrphan(name)
+	o, err := d.meetOrphan(name, deadline, d.takeMemory, d.inheritFrom)
 	if errors.Is(err, unix.ECONNREFUSED) {
 		return nil // it ends, or has another successor
 	}
+	if err == nil {
+		d.legacy.orphans = append(d.legacy.orphans, o)
+	}
+	return err
+}
+
+// meetOrphan connects to an orphan and reads what it is and has: memory gets the
+// descriptor of its shared memory, sockets the messages with its listening
+// sockets. ECONNREFUSED is the error of one that is no orphan.
+func (d *daemon) meetOrphan(name string, deadline time.Time, memory func(fd int), sockets func(*ipc.Message)) (*orphan, error) {
+	conn, peer, err := ipc.DialOrphan(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if uid := workerUID(d.startConfig, os.Geteuid()); peer.UID != 0 && peer.UID != os.Geteuid() && peer.UID != uid {
 		_ = conn.Close()
-		return fmt.Errorf("process %d is one of user %d", peer.PID, peer.UID)
+		return nil, fmt.Errorf("process %d is one of user %d", peer.PID, peer.UID)
 	}
 	o := &orphan{conn: conn, pid: peer.PID}
 	err = conn.SetRecvDeadline(deadline.Add(orphanPatience))
 	if err == nil {
-		err = d.introduced(o)
+		err = o.introduced(memory, sockets)
 	}
 	if err == nil {
 		err = conn.SetRecvDeadline(time.Time{})
 	}
 	if err != nil {
 		_ = conn.Close()
-		return err
+		return nil, err
 	}
-	d.legacy.orphans = append(d.legacy.orphans, o)
-	return nil
+	return o, nil
 }
 
 // introduced reads what an orphan is and has.
-func (d *daemon) introduced(o *orphan) error {
+func (o *orphan) introduced(memory func(fd int), sockets func(*ipc.Message)) error {
 	m, err := o.conn.Recv()
 	if err != nil {
 		return err
@@ -189,7 +203,7 @@ func (d *daemon) introduced(o *orphan) error {
 		return fmt.Errorf("first message: type %d, version %d, %d descriptors", m.Type, o.Version, len(m.FDs))
 	}
 	o.memory = identity(m.FDs[0])
-	d.takeMemory(m.FDs[0])
+	memory(m.FDs[0])
 	m.FDs = nil
 	for range maxOrphanSockets {
 		m, err := o.conn.Recv()
@@ -199,14 +213,15 @@ func (d *daemon) introduced(o *orphan) error {
 		if m.Type == ipc.MsgOrphanEnd {
 			return nil
 		}
-		d.inheritFrom(m)
+		sockets(m)
 		m.CloseFDs()
 	}
 	return errors.New("it sends too many sockets")
 }
 
 // inheritFrom takes the sockets of a message that are not there yet, by what
-// the kernel says of them.
+// the kernel says of them. Those of socket units are needed only where the
+// service manager has not passed any for the address.
 func (d *daemon) inheritFrom(m *ipc.Message) {
 	var body ipc.Files
 	if m.Type != ipc.MsgFiles || m.Decode(&body) != nil || len(body.Entries) != len(m.FDs) {
@@ -221,7 +236,14 @@ func (d *daemon) inheritFrom(m *ipc.Message) {
 		if e.Slot < 0 {
 			index, shared = -1-e.Slot, true
 		}
-		s.Name = storeName(socketKey(s), shared, index)
+		switch {
+		case !e.Kept:
+			s.Name = storeName(socketKey(s), shared, index)
+		case d.legacy.fromManager[socketKey(s)]:
+			continue
+		default:
+			s.Name = e.Unit
+		}
 		if d.inherited.addNew(s) {
 			m.FDs[i] = -1
 		}
@@ -427,17 +449,7 @@ func (d *daemon) watchOrphans() []*process {
 			_ = o.conn.Close()
 			continue
 		}
-		p := &process{
-			slot: d.slots[max(0, o.Slot)%len(d.slots)], row: o.Row, pid: o.pid, proc: proc, conn: o.conn,
-			started: time.Now(), replies: make(chan *ipc.Message, 16), exited: make(chan struct{}),
-			held: map[string]*listener{}, gen: o.Gen, state: stateDraining,
-		}
-		for _, s := range d.slots {
-			if o.Row != noRow && slices.Contains(s.rows, o.Row) {
-				p.slot = s
-			}
-		}
-		p.loopThread.Store(int64(o.Thread))
+		p := o.process(d, proc)
 		d.mu.Lock()
 		p.slot.leaving[p] = true
 		d.mu.Unlock()
@@ -448,6 +460,24 @@ func (d *daemon) watchOrphans() []*process {
 	}
 	d.legacy.orphans = nil
 	return procs
+}
+
+// process describes an orphan as a process that leaves its slot.
+func (o *orphan) process(d *daemon, proc *os.Process) *process {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := &process{
+		slot: d.slots[max(0, o.Slot)%len(d.slots)], row: o.Row, pid: o.pid, proc: proc, conn: o.conn,
+		started: time.Now(), replies: make(chan *ipc.Message, 16), exited: make(chan struct{}),
+		held: map[string]*listener{}, gen: o.Gen, state: stateDraining,
+	}
+	for _, s := range d.slots {
+		if o.Row != noRow && slices.Contains(s.rows, o.Row) {
+			p.slot = s
+		}
+	}
+	p.loopThread.Store(int64(o.Thread))
+	return p
 }
 
 // readOrphan passes messages on until the process has ended: this one is not

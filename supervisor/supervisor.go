@@ -198,7 +198,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if d.succession == nil {
 		d.tell(systemd.Ready, systemd.Status(d.statusLine()))
-	} else if err := d.prove(ctx, signals); err != nil {
+	} else if err := d.prove(ctx, signals); errors.Is(err, errLeft) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	d.announce()
@@ -212,6 +214,11 @@ func Run(ctx context.Context, o Options) error {
 // still in use.
 func (d *daemon) cleanUp() {
 	d.drained.Wait()
+	if d.isReplaced() {
+		d.logf("this old generation ends: its last worker has")
+	} else {
+		d.logf("stopped: the last worker has ended")
+	}
 	d.control.close()
 	removePIDFile(d.startConfig.PIDFile)
 	_ = d.shm.Close()

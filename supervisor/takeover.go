@@ -406,8 +406,18 @@ func (d *daemon) sendGrowth(current *snapshot) {
 	}
 }
 
-// takeOverAlone takes over from a predecessor that has died.
+// errLeft is the error of a daemon that leaves its workers to the next one.
+var errLeft = errors.New("the workers are left to the next daemon")
+
+// takeOverAlone takes over from a predecessor that has died. Where the service
+// manager has noticed that first, it starts a daemon of its own: then this one
+// leaves its workers to that one.
 func (d *daemon) takeOverAlone() error {
+	if !d.claimMain() {
+		d.logf("the old daemon (pid %d) has died in the upgrade, and the service manager starts another: the workers serve until it has taken over",
+			d.succession.manifest.PID)
+		return errLeft
+	}
 	d.logf("the old daemon (pid %d) has died in the upgrade: taking over", d.succession.manifest.PID)
 	if err := writePIDFile(d.startConfig.PIDFile); err != nil {
 		d.logf("%v", err)
@@ -416,6 +426,34 @@ func (d *daemon) takeOverAlone() error {
 	_ = d.succession.conn.Close()
 	go d.becomeMain()
 	return nil
+}
+
+// claimPatience bounds the questions to the service manager about the main
+// process.
+const claimPatience = 2 * time.Second
+
+// claimMain makes this the main process of the service in the place of the
+// predecessor, which has died. It is false when the manager knows of the death,
+// and takes this process for none any more. Without an answer nobody else is
+// known to come.
+func (d *daemon) claimMain() bool {
+	if !systemd.Managed() {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), claimPatience)
+	defer cancel()
+	d.awaitParent()
+	main, err := systemd.MainProcess(ctx)
+	if err == nil && main == d.succession.manifest.PID {
+		_ = systemd.Notify(systemd.MainPID(os.Getpid()))
+		_ = systemd.Barrier(claimPatience)
+		main, err = systemd.MainProcess(ctx)
+	}
+	if err != nil {
+		d.logf("warning: the service manager does not say which process it takes for the main one: %v", err)
+		return true
+	}
+	return main == os.Getpid()
 }
 
 // followUp takes the predecessor's last messages: the launcher has gone, and
@@ -459,11 +497,15 @@ func (d *daemon) takeSessions(m *ipc.Message) {
 // accepts that only of a child of process 1, which this one becomes when the
 // launcher has ended.
 func (d *daemon) becomeMain() {
-	launcher := d.parent
-	for deadline := time.Now().Add(takeoverTime); os.Getppid() == launcher && time.Now().Before(deadline); {
+	d.awaitParent()
+	d.tell(systemd.MainPID(os.Getpid()), systemd.Ready, systemd.Status(d.statusLine()))
+}
+
+// awaitParent waits until the launcher, which started this process, has ended.
+func (d *daemon) awaitParent() {
+	for deadline := time.Now().Add(takeoverTime); os.Getppid() == d.parent && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
 	}
-	d.tell(systemd.MainPID(os.Getpid()), systemd.Ready, systemd.Status(d.statusLine()))
 }
 
 // retreat ends a successor that does not take over: its workers stop accepting

@@ -28,6 +28,8 @@ const (
 	// upgradeCancel is how long what a successor has accepted may go on when
 	// the upgrade fails.
 	upgradeCancel = 5 * time.Second
+	// cancelGrace is how long it may take to end besides.
+	cancelGrace = time.Second
 	// takeoverTime bounds the last steps.
 	takeoverTime = 10 * time.Second
 )
@@ -61,6 +63,8 @@ type upgrade struct {
 	ready   ipc.HandoffReady
 	// columns is the number of columns the successor may have used.
 	columns int
+	// accepts says that the successor may have accepted connections.
+	accepts bool
 
 	// sendMu keeps the reports of new workers behind the manifest.
 	sendMu   sync.Mutex
@@ -236,21 +240,51 @@ func (u *upgrade) read() {
 func (u *upgrade) expect(ctx context.Context, want ipc.Type, limit time.Duration, what string) (*ipc.Message, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	select {
-	case m, ok := <-u.replies:
-		switch {
-		case !ok:
-			return nil, u.endError(what)
-		case m.Type == want:
-			return m, nil
-		case m.Type == ipc.MsgHandoffFailed:
-			return nil, failureOf(m)
-		}
-		return nil, fmt.Errorf("the new daemon sends message type %d instead of %d", m.Type, want)
-	case <-timer.C:
+	m, err := u.next(ctx, timer.C)
+	switch {
+	case errors.Is(err, errHandoffEnded):
+		return nil, u.endError(what)
+	case err != nil:
+		return nil, err
+	case m == nil:
 		return nil, fmt.Errorf("the new daemon did not %s within %v", what, limit.Round(time.Second))
-	case <-ctx.Done():
-		return nil, errDraining
+	case m.Type == want:
+		return m, nil
+	case m.Type == ipc.MsgHandoffFailed:
+		return nil, failureOf(m)
+	}
+	return nil, fmt.Errorf("the new daemon sends message type %d instead of %d", m.Type, want)
+}
+
+// errHandoffEnded is the error of next when the successor says nothing more.
+var errHandoffEnded = errors.New("the new daemon has ended")
+
+// lastWords is how long the messages of a successor that has ended may take to
+// be read.
+const lastWords = 200 * time.Millisecond
+
+// next returns the successor's next message, nil when the time is over. The end
+// of the successor counts although a process it has left behind may still have
+// the handoff socket.
+func (u *upgrade) next(ctx context.Context, over <-chan time.Time) (*ipc.Message, error) {
+	ended := u.proc.ended
+	for {
+		select {
+		case m, ok := <-u.replies:
+			if !ok {
+				return nil, errHandoffEnded
+			}
+			return m, nil
+		case <-ended:
+			ended, over = nil, time.After(lastWords)
+		case <-over:
+			if ended == nil {
+				return nil, errHandoffEnded
+			}
+			return nil, nil
+		case <-ctx.Done():
+			return nil, errDraining
+		}
 	}
 }
 
@@ -317,6 +351,7 @@ func (u *upgrade) handOver() error {
 		return err
 	}
 	u.columns = min(u.ready.ColumnsUsed, ipc.MaxColumns)
+	u.accepts = true
 	if err := u.send(ipc.MsgHandoffGo, nil); err != nil {
 		return err
 	}
@@ -407,20 +442,16 @@ func (u *upgrade) commit() error {
 func (u *upgrade) awaitTrial() error {
 	timer := time.NewTimer(u.request.trial)
 	defer timer.Stop()
-	select {
-	case m, ok := <-u.replies:
-		switch {
-		case !ok:
-			return u.endError("outlast its trial")
-		case m.Type == ipc.MsgHandoffFailed:
-			return failureOf(m)
-		}
-		return fmt.Errorf("the new daemon sends message type %d during its trial", m.Type)
-	case <-timer.C:
-		return nil
-	case <-u.ctx.Done():
-		return errDraining
+	m, err := u.next(u.ctx, timer.C)
+	switch {
+	case errors.Is(err, errHandoffEnded):
+		return u.endError("outlast its trial")
+	case err != nil || m == nil:
+		return err
+	case m.Type == ipc.MsgHandoffFailed:
+		return failureOf(m)
 	}
+	return fmt.Errorf("the new daemon sends message type %d during its trial", m.Type)
 }
 
 // unusedServices are those whose listeners the successor does not have.
@@ -440,13 +471,18 @@ func (u *upgrade) unusedServices() []string {
 }
 
 // rollBack makes the daemon what it was before: its workers accept again, then
-// the successor has some time for what it has accepted, then it is ended.
+// the successor has some time for what it has accepted, if it has, then it is
+// ended.
 func (u *upgrade) rollBack(why error) {
 	d := u.d
 	d.setAccepting(ipc.Accept{Lent: true})
-	cancel := ipc.HandoffCancel{Reason: why.Error(), TimeoutMS: upgradeCancel.Milliseconds()}
+	var left time.Duration
+	if u.accepts {
+		left = upgradeCancel
+	}
+	cancel := ipc.HandoffCancel{Reason: why.Error(), TimeoutMS: left.Milliseconds()}
 	if u.conn.Send(ipc.MsgHandoffCancel, 0, cancel) == nil {
-		u.awaitEnd(upgradeCancel + time.Second)
+		u.awaitEnd(left + cancelGrace)
 	}
 	u.proc.kill()
 	if readPID(d.startConfig.PIDFile) == u.proc.pid {
@@ -468,6 +504,8 @@ func (u *upgrade) awaitEnd(limit time.Duration) {
 			if !ok {
 				return
 			}
+		case <-u.proc.ended:
+			return
 		case <-timer.C:
 			return
 		}

@@ -40,3 +40,26 @@ func Restarting(ctx context.Context) (bool, error) {
 	}
 	return false, nil
 }
+
+// MainProcess returns the process that the manager takes for the main one of
+// this process's service, 0 while there is none. It asks over D-Bus.
+func MainProcess(ctx context.Context) (int, error) {
+	conn, err := dbus.NewSystemConnectionContext(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("system bus: %w", err)
+	}
+	defer conn.Close()
+	unit, err := conn.GetUnitNameByPID(ctx, uint32(os.Getpid()))
+	if err != nil {
+		return 0, fmt.Errorf("unit of this process: %w", err)
+	}
+	main, err := conn.GetUnitTypePropertyContext(ctx, unit, "Service", "MainPID")
+	if err != nil {
+		return 0, fmt.Errorf("MainPID of %s: %w", unit, err)
+	}
+	pid, ok := main.Value.Value().(uint32)
+	if !ok {
+		return 0, fmt.Errorf("MainPID of %s is %v", unit, main.Value)
+	}
+	return int(pid), nil
+}

@@ -35,8 +35,10 @@ type listener struct {
 	svc  *service
 	id   string // of the service
 	slot int
-	// kept says that the socket outlives the daemon's use of it.
+	// kept says that the socket outlives the daemon's use of it, unit is the
+	// name it has in its socket unit.
 	kept bool
+	unit string
 	// limited says that it is paused at maxconn, starved that it is for want
 	// of descriptors; retryMS is for how long the next time.
 	limited, starved bool
@@ -53,7 +55,7 @@ func (w *Worker) addListener(r receivedFD) {
 		return
 	}
 	w.dropListeners(func(s *listener) bool { return s.id == r.Service && s.slot == r.Slot }, toOthers)
-	s := &listener{w: w, svc: v, id: r.Service, slot: r.Slot, kept: r.Kept}
+	s := &listener{w: w, svc: v, id: r.Service, slot: r.Slot, kept: r.Kept, unit: r.Unit}
 	if errno := w.loop.Listen(&s.Listener, int32(r.fd), r.Kind == ipc.FileSharedListener, s); errno != 0 {
 		slog.Error("cannot serve listening socket", "service", r.Service, "error", errno)
 		unix.Close(r.fd)

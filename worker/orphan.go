@@ -18,24 +18,46 @@ const orphanServeMS = 5 * 60_000
 // is starting.
 const orphanRetryMS = 10_000
 
+// orphanHeldMS is how long an orphan leaves its queues to the other daemon of an
+// upgrade, in milliseconds: that one takes it over, or is dead as well.
+var orphanHeldMS int64 = 3_000
+
 // orphaned is what the loop does when the supervisor has gone: a worker goes on
 // serving for a while, so that a successor of the supervisor finds all at work.
 func (w *Worker) orphaned() {
 	w.adopted.Store(false)
 	switch {
 	case w.gen == 0:
+		slog.Warn("the supervisor is gone: the worker has nothing to serve yet and ends")
 		w.drain(0, toOthers)
 		return
 	case w.draining:
-		return
-	case w.accepting.Lent:
-		// In an upgrade the other daemon has the sockets.
-		w.drain(w.drainMS, toOthers)
+		slog.Warn("the supervisor is gone: the worker finishes its sessions", "sessions", w.sessions.count)
 		return
 	}
 	slog.Warn("the supervisor is gone: the worker serves on until a successor takes over", "seconds", orphanServeMS/1000)
 	if !w.orphanTimer.Set() {
 		w.loop.SetTimer(&w.orphanTimer, orphanServeMS, orphanHandler{w})
+	}
+	if w.accepting.Paused {
+		w.loop.SetTimer(&w.heldTimer, orphanHeldMS, heldHandler{w})
+	}
+}
+
+// heldHandler has an orphan accept again when the other daemon of an upgrade has
+// not taken it over: both may have died.
+type heldHandler struct{ w *Worker }
+
+// OnTimer resumes the listeners.
+func (h heldHandler) OnTimer(*relay.Timer) {
+	w := h.w
+	switch {
+	case w.draining || !w.accepting.Paused:
+	case w.adopted.Load():
+		w.loop.SetTimer(&w.heldTimer, orphanHeldMS, h)
+	default:
+		slog.Warn("neither daemon of the upgrade is there: the worker accepts again")
+		w.setAccepting(ipc.Accept{Lent: true})
 	}
 }
 
@@ -56,10 +78,11 @@ func (h orphanHandler) OnTimer(*relay.Timer) {
 }
 
 // drainOrphan drains without a supervisor. Sockets that are stored go on
-// listening: a successor may still come for them.
+// listening: a successor may still come for them. So do those that another
+// daemon has in an upgrade.
 func (w *Worker) drainOrphan(timeoutMS int64) {
 	how := shutDown
-	if w.stored {
+	if w.stored || w.accepting.Lent {
 		how = emptied
 	}
 	w.drain(timeoutMS, how)
@@ -181,14 +204,12 @@ func (w *Worker) introduce(conn *ipc.Conn) error {
 	return conn.Send(ipc.MsgOrphanEnd, 0, nil)
 }
 
-// duplicateListeners returns duplicates of the listening sockets but for those
-// of socket units, which a successor inherits by itself.
+// duplicateListeners returns duplicates of the listening sockets. Those of
+// socket units are among them: a successor that the service manager has not
+// started does not inherit them.
 func (w *Worker) duplicateListeners() []receivedFD {
 	var list []receivedFD
 	for _, s := range w.listeners {
-		if s.kept {
-			continue
-		}
 		fd, err := unix.FcntlInt(uintptr(s.FD()), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			continue
@@ -197,7 +218,7 @@ func (w *Worker) duplicateListeners() []receivedFD {
 		if s.slot < 0 {
 			kind = ipc.FileSharedListener
 		}
-		list = append(list, receivedFD{ipc.FileEntry{Kind: kind, Service: s.id, Slot: s.slot}, fd})
+		list = append(list, receivedFD{ipc.FileEntry{Kind: kind, Service: s.id, Slot: s.slot, Kept: s.kept, Unit: s.unit}, fd})
 	}
 	return list
 }

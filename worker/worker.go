@@ -60,13 +60,14 @@ type Worker struct {
 	// drainMS is the drain_timeout in force, in milliseconds.
 	drainMS int64
 
-	// family and stored are those of ipc.Welcome; the timer bounds the time
-	// without a supervisor.
+	// family and stored are those of ipc.Welcome; orphanTimer bounds the time
+	// without a supervisor, heldTimer that of an orphan that does not accept.
 	family      string
 	stored      bool
 	masterUID   int
 	thread      int
 	orphanTimer relay.Timer
+	heldTimer   relay.Timer
 	adopted     atomic.Bool
 	// signals are SIGTERM and SIGINT, alone says that they are obeyed.
 	signals chan os.Signal

@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestUpgradeBothKilled kills both daemons of an upgrade in its trial, under
+// load: the workers serve on, and the next daemon takes over from all of them.
+func TestUpgradeBothKilled(t *testing.T) {
+	t.Parallel()
+	p := newMixedPorts(t)
+	config := mixedConfig(p, "workers 2\nupgrade_trial 60\n")
+	d := startUpgradable(t, config)
+	before := connectVia(t, p.proxy, p.echo)
+	mustPing(t, before)
+	old := d.supervisor()
+	newPID, _ := d.inTrial()
+	during := connectVia(t, p.proxy, p.echo)
+	mustPing(t, during)
+	load := startMixed(t, p, 1)
+	killAndAwait(t, old, newPID)
+	// Workers that leave their queues to the other daemon do so for a while only.
+	time.Sleep(4 * time.Second)
+	mustPing(t, before)
+	mustPing(t, during)
+	d.startUpgradable(config, daemonBin)
+	d.awaitOldGone()
+	mustPing(t, before)
+	mustPing(t, during)
+	load.end()
+	before.Close()
+	during.Close()
+}
+
+// killAndAwait kills processes and waits until they are gone.
+func killAndAwait(t *testing.T, pids ...int) {
+	t.Helper()
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	eventually(t, patience, func() string {
+		for _, pid := range pids {
+			if alive(pid) {
+				return fmt.Sprintf("process %d lives", pid)
+			}
+		}
+		return ""
+	})
+}
+
+// TestUpgradeNobodyLeft kills the old daemon in the trial, and the new one ends
+// without any worker: those of the old one accept again after a while.
+func TestUpgradeNobodyLeft(t *testing.T) {
+	t.Parallel()
+	p := newMixedPorts(t)
+	config := mixedConfig(p, "workers 2\nupgrade_trial 60\n")
+	d := startUpgradable(t, config)
+	d.inTrial("--binary", fakeSuccessor(t, "dies on check"))
+	killAndAwait(t, d.supervisor())
+	load := startMixed(t, p, 1)
+	eventually(t, patience, func() string {
+		if load.made.Load() < 100 {
+			return "nobody accepts"
+		}
+		return ""
+	})
+	d.startUpgradable(config, daemonBin)
+	d.awaitOldGone()
+	load.end()
+}
+
+// TestReplacedKilled kills a daemon that an upgrade has replaced while a session
+// is left to it: the new one takes its workers over, and the session moves when
+// it can.
+func TestReplacedKilled(t *testing.T) {
+	t.Parallel()
+	p := newMixedPorts(t)
+	d := startUpgradable(t, mixedConfig(p, "workers 2\nupgrade_trial 0\n"))
+	half := halfTunnel(t, p.proxy)
+	d.awaitOpen(1)
+	old := d.supervisor()
+	d.upgrade()
+	killAndAwait(t, old)
+	eventually(t, patience, func() string {
+		if !strings.Contains(d.printed(), "has died before its workers: this daemon takes 1 worker over") {
+			return "the worker is not taken over"
+		}
+		return ""
+	})
+	time.Sleep(200 * time.Millisecond)
+	fmt.Fprintf(half, "%d HTTP/1.1\r\nHost: x\r\n\r\n", p.echo)
+	answer := make([]byte, len("HTTP/1.1 200 Connection established\r\n\r\n"))
+	if _, err := half.Read(answer); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200") {
+		t.Fatalf("the half request was answered %q, %v", answer, err)
+	}
+	d.awaitOldGone()
+	mustPing(t, half)
+	half.Close()
+}
+
+// TestUpgradeFailsSoon gives a binary that hangs, or leaves a process with the
+// handoff socket behind, no more time than it has.
+func TestUpgradeFailsSoon(t *testing.T) {
+	t.Parallel()
+	d := startUpgradable(t, mixedConfig(newMixedPorts(t), "workers 1\n"))
+	for _, c := range []struct {
+		binary, want string
+		limit        time.Duration
+	}{
+		{script(t, "sleep 1000"), "did not say hello within 2s", 5 * time.Second},
+		{fakeSuccessor(t, "silent"), "did not take the sockets within", 5 * time.Second},
+		{script(t, "sleep 1000 & exit 3"), "ended before it could say hello: exit status 3", 2 * time.Second},
+	} {
+		began := time.Now()
+		_, stderr, code := d.ctl("upgrade", "--timeout", "2", "--binary", c.binary)
+		took := time.Since(began)
+		if code != 1 || !strings.Contains(stderr, c.want) {
+			t.Errorf("exit code %d, %s; expected %q", code, stderr, c.want)
+		}
+		if took > c.limit {
+			t.Errorf("%s: it took %v", c.want, took)
+		}
+	}
+	d.awaitProcesses(2)
+}
+
+// awaitProcesses waits until the daemon consists of n processes.
+func (d *daemon) awaitProcesses(n int) {
+	d.t.Helper()
+	eventually(d.t, patience, func() string {
+		if now := len(d.family()); now != n {
+			return fmt.Sprintf("%d processes instead of %d", now, n)
+		}
+		return ""
+	})
+}
