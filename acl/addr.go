@@ -116,7 +116,20 @@ type addrSet struct{ v4, v6 spanSet }
 // newAddrSet builds a set of the ranges. A range whose ends are of different
 // families or in the wrong order holds no address.
 func newAddrSet(ranges []config.IPRange) addrSet {
-	var v4, v6 []span
+	v4, v6 := newSpans(ranges)
+	return addrSet{newSpanSet(v4), newSpanSet(v6)}
+}
+
+// newTargetSet builds the set of the target addresses of a rule.
+func newTargetSet(ranges []config.IPRange, allow bool) addrSet {
+	v4, v6 := newSpans(ranges)
+	if allow {
+		v6 = allowedSpans(v6)
+	}
+	return addrSet{newSpanSet(v4), newSpanSet(v6)}
+}
+
+func newSpans(ranges []config.IPRange) (v4, v6 []span) {
 	for _, r := range ranges {
 		from, to := toIP(r.From), toIP(r.To)
 		if from.fam != to.fam || to.less(from.key) {
@@ -129,7 +142,7 @@ func newAddrSet(ranges []config.IPRange) addrSet {
 			v6 = append(v6, span{from.key, to.key})
 		}
 	}
-	return addrSet{newSpanSet(v4), newSpanSet(v6)}
+	return v4, v6
 }
 
 func (s *addrSet) contains(a ip) bool {

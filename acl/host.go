@@ -1,7 +1,6 @@
 package acl
 
 import (
-	"errors"
 	"net/netip"
 	"strings"
 
@@ -11,75 +10,6 @@ import (
 // maxName is the length in bytes of the longest host name (RFC 1035, 2.3.4,
 // in the form without the final dot).
 const maxName = 253
-
-// Errors of ParseHost.
-var (
-	errHostLength  = errors.New("host name is empty or longer than 253 bytes")
-	errHostLiteral = errors.New("brackets without an IPv6 address")
-	errHostByte    = errors.New("byte that cannot be in a host name")
-	errHostNumber  = errors.New("host name that ends in a number but is not an address")
-)
-
-// ParseHost reads the host of a request as a client sent it. An IP literal, in
-// brackets or not, is an address and never a name: exactly one of name and
-// addr is set. A name comes back in lower case and without final dots. Names
-// whose last label is a number (127.1, 0x7f.1, 2130706433), which some
-// resolvers take for an address, are refused (URL Standard, "ends in a number
-// checker"), as are zones and bytes that no host name has.
-func ParseHost(s string) (name string, addr netip.Addr, err error) {
-	if len(s) > 0 && s[0] == '[' {
-		return parseBracketed(s)
-	}
-	if a, ok := parseLiteral(s); ok {
-		if a.Zone() != "" {
-			return "", netip.Addr{}, errHostByte
-		}
-		return "", a, nil
-	}
-	s = strings.TrimRight(s, ".")
-	if a, ok := parseLiteral(s); ok && a.Zone() == "" {
-		return "", a, nil
-	}
-	if len(s) == 0 || len(s) > maxName {
-		return "", netip.Addr{}, errHostLength
-	}
-	for i := range len(s) {
-		if !hostByte(s[i]) {
-			return "", netip.Addr{}, errHostByte
-		}
-	}
-	s = strings.ToLower(s)
-	if endsInNumber(s) {
-		return "", netip.Addr{}, errHostNumber
-	}
-	return s, netip.Addr{}, nil
-}
-
-func parseBracketed(s string) (string, netip.Addr, error) {
-	inner, ok := strings.CutSuffix(s[1:], "]")
-	if !ok {
-		return "", netip.Addr{}, errHostLiteral
-	}
-	a, err := netip.ParseAddr(inner)
-	if err != nil || !a.Is6() || a.Zone() != "" {
-		return "", netip.Addr{}, errHostLiteral
-	}
-	return "", a.Unmap(), nil
-}
-
-// hostByte excludes what the URL Standard forbids in a host, and bytes outside
-// ASCII.
-func hostByte(c byte) bool {
-	return c > ' ' && c < 0x7f && strings.IndexByte(`#%/:<>?@[\]^|`, c) < 0
-}
-
-func endsInNumber(s string) bool {
-	label := s[strings.LastIndexByte(s, '.')+1:]
-	if rest, ok := strings.CutPrefix(label, "0x"); ok {
-		return strings.Trim(rest, "0123456789abcdef") == ""
-	}
-	return label != "" && strings.Trim(label, "0123456789") == ""
-}
 
 // parseLiteral parses an IP literal. The guard spares names the error value
 // that netip allocates.

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"3proxyd/config"
+	"3proxyd/internal/ipaddr"
 )
 
 // Request is what a list decides about.
@@ -133,6 +134,10 @@ func (l *List) check(r *Request, user string) (Verdict, int) {
 	}
 	none := int32(len(l.rules))
 	first := l.main.first(&q, none)
+	if v4, ok := ipaddr.Embedded(addr); ok {
+		q.dst = toIP(v4)
+		first = l.main.first(&q, first)
+	}
 	verdict, rule := NoMatch, -1
 	if first < none {
 		verdict, rule = verdictOf(l.rules[first].allow), int(first)
@@ -147,11 +152,12 @@ func (l *List) check(r *Request, user string) (Verdict, int) {
 // is too long to be one.
 func targetOf(r *Request) (host string, addr netip.Addr, ok bool) {
 	host, addr = r.Host, r.Addr
-	for len(host) > 0 && host[len(host)-1] == '.' {
-		host = host[:len(host)-1]
-	}
+	// With a final dot it is a name, whatever it looks like.
 	if a, literal := parseLiteral(host); literal {
 		return "", a, true
+	}
+	for len(host) > 0 && host[len(host)-1] == '.' {
+		host = host[:len(host)-1]
 	}
 	return host, addr, len(host) <= maxName
 }

@@ -99,7 +99,7 @@ func TestHostPatterns(t *testing.T) {
 		{"*ab*", "axb", false},
 		{"*", "anything", true},
 		{"127.*", "127.0.0.1", false},
-		{"*.0.0.1", "127.0.0.1.", false},
+		{"*.0.0.1", "127.0.0.1.", true},
 		{"example.com", "", false},
 		{"example.com", strings.Repeat("a", 300), false},
 		{"*a*", strings.Repeat("a", 300), false},
@@ -140,7 +140,7 @@ func TestNeedAddr(t *testing.T) {
 		{"resolved to ::1", []config.Rule{denyLocal, allowAll}, Request{Host: "x.test", Addr: addr("::1")}, Deny, 0},
 		{"resolved elsewhere", []config.Rule{denyLocal, allowAll}, Request{Host: "x.test", Addr: addr("192.0.2.1")}, Allow, 1},
 		{"literal in host", []config.Rule{denyLocal, allowAll}, Request{Host: "127.0.0.1"}, Deny, 0},
-		{"literal with dot", []config.Rule{denyLocal, allowAll}, Request{Host: "127.0.0.1."}, Deny, 0},
+		{"literal with dot", []config.Rule{denyLocal, allowAll}, Request{Host: "127.0.0.1."}, NeedAddr, 1},
 		{"v6 literal in host", []config.Rule{denyLocal, allowAll}, Request{Host: "::ffff:127.0.0.1"}, Deny, 0},
 		{"no address ever", []config.Rule{denyLocal, allowAll}, Request{NoAddr: true}, Allow, 1},
 		{"same verdict", []config.Rule{{Allow: true, Targets: ranges("10.0.0.0/8")}, allowAll}, Request{Host: "x.test"}, Allow, 1},
@@ -168,8 +168,8 @@ var (
 	someUsers = []string{"ann", "bob", "eve", "Bob"}
 	someHosts = []string{"a.test", "b.a.test", "ba.test", "test", "x.org", "www.x.org", "abcabc.net", "net"}
 	someMasks = []string{"a.test", "*.a.test", "*a.test", "www.*", "*bca*", "*.org", "x.org", "*a*", "*", "nosuch", "a*"}
-	someAddrs = []string{"10.0.0.1", "10.0.0.2", "10.1.0.1", "192.0.2.7", "0.0.0.0", "255.255.255.255", "2001:db8::1", "2001:db8::2", "::1", "::ffff:10.0.0.1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"}
-	someNets  = []string{"10.0.0.0/8", "10.0.0.1", "10.0.0.0-10.0.0.1", "10.0.0.2-10.1.0.0", "0.0.0.0/0", "192.0.2.0/24", "::/0", "2001:db8::/32", "2001:db8::1", "10.0.0.2", "::ffff:10.1.0.1", "255.255.255.255"}
+	someAddrs = []string{"10.0.0.1", "10.0.0.2", "10.1.0.1", "192.0.2.7", "0.0.0.0", "255.255.255.255", "2001:db8::1", "2001:db8::2", "::1", "::ffff:10.0.0.1", "2002:a00:1::1", "64:ff9b::192.0.2.7", "64:ff9b:1::10.0.0.2", "::10.0.0.1", "::ffff:0:10.0.0.1", "2001:0:1::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"}
+	someNets  = []string{"10.0.0.0/8", "10.0.0.1", "10.0.0.0-10.0.0.1", "10.0.0.2-10.1.0.0", "0.0.0.0/0", "192.0.2.0/24", "::/0", "2001:db8::/32", "2001:db8::1", "10.0.0.2", "::ffff:10.1.0.1", "2002::/16", "2002:a00::/24", "64:ff9b::/96", "2001::/16", "2000::/3", "::/96", "::-::1", "::1-64:ff9b::", "255.255.255.255"}
 )
 
 func randomRule(rng *rand.Rand, density float64) config.Rule {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"3proxyd/config"
+	"3proxyd/internal/ipaddr"
 )
 
 // naiveCheck is the meaning of a list, rule by rule.
@@ -15,7 +16,7 @@ func naiveCheck(rules []config.Rule, r *Request) (Verdict, int) {
 	}
 	host := strings.ToLower(strings.TrimRight(r.Host, "."))
 	addr := r.Addr.Unmap()
-	if a, err := netip.ParseAddr(host); err == nil {
+	if a, err := netip.ParseAddr(r.Host); err == nil {
 		host, addr = "", a.Unmap()
 	}
 	verdict, number := NoMatch, -1
@@ -53,9 +54,18 @@ func naiveRule(c *config.Rule, r *Request, host string, addr netip.Addr) (sure, 
 	if len(c.Targets) == 0 && len(c.TargetHosts) == 0 {
 		return true, true
 	}
-	sure = naiveIn(c.Targets, addr) ||
+	v4, _ := ipaddr.Embedded(addr)
+	targets := c.Targets
+	if v4.IsValid() && c.Allow {
+		targets = slices.DeleteFunc(slices.Clone(targets), widerThanEmbedding)
+	}
+	sure = naiveIn(targets, addr) || naiveIn(c.Targets, v4) ||
 		host != "" && slices.ContainsFunc(c.TargetHosts, func(p config.HostPattern) bool { return naiveHost(p, host) })
 	return sure, sure || len(c.Targets) > 0
+}
+
+func widerThanEmbedding(r config.IPRange) bool {
+	return !slices.ContainsFunc(ipaddr.Prefixes(), func(p netip.Prefix) bool { return p.Contains(r.From) && p.Contains(r.To) })
 }
 
 func naiveIn(ranges []config.IPRange, a netip.Addr) bool {

@@ -40,7 +40,7 @@ func newRule(c *config.Rule) rule {
 		anyTarget:  len(c.Targets) == 0 && len(c.TargetHosts) == 0,
 		sources:    newAddrSet(c.Sources),
 		hasTargets: len(c.Targets) > 0,
-		targets:    newAddrSet(c.Targets),
+		targets:    newTargetSet(c.Targets, c.Allow),
 		hosts:      newHostPatterns(c.TargetHosts),
 	}
 	slices.Sort(r.users)

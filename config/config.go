@@ -180,6 +180,9 @@ type Service struct {
 	// family has an address, only that family is used (R27).
 	External4 netip.Addr `json:"external4"`
 	External6 netip.Addr `json:"external6"`
+	// Families says which addresses of a name are connected to, and in which
+	// order; empty means FamiliesPrefer4.
+	Families Families `json:"families,omitempty"`
 
 	Auth []AuthMethod `json:"auth"`
 	// ACL is an index into Config.ACLs, or -1 for no list (everything allowed).
@@ -210,6 +213,18 @@ type Service struct {
 	ClientOptions []SockOpt `json:"client_options,omitempty"`
 	ServerOptions []SockOpt `json:"server_options,omitempty"`
 }
+
+// Families is which address families a service connects over, spelled as its
+// option.
+type Families string
+
+// The families: one only, or both with those that are tried first.
+const (
+	FamiliesOnly4   Families = "4"
+	FamiliesOnly6   Families = "6"
+	FamiliesPrefer4 Families = "46"
+	FamiliesPrefer6 Families = "64"
+)
 
 // DefaultMaxConn bounds a service whose maxconn is not set.
 const DefaultMaxConn = 100_000

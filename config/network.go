@@ -166,7 +166,7 @@ func runNSCache6(l *loader, c call) {
 const maxRecordAddrs = 64
 
 func runNSRecord(l *loader, c call) {
-	name, err := checkHost(c.args[0].text)
+	name, err := checkName(c.args[0].text)
 	if err != nil {
 		l.errorf(c.args[0].pos, "nsrecord: %s: %v", show(c.args[0].text), err)
 	}

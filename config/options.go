@@ -61,6 +61,10 @@ var optionTable = []struct {
 	{"p", (*options).listenPort},
 	{"i", (*options).listenOn},
 	{"e", (*options).connectFrom},
+	{"46", func(o *options, v word) { o.families(FamiliesPrefer4, v) }},
+	{"64", func(o *options, v word) { o.families(FamiliesPrefer6, v) }},
+	{"4", func(o *options, v word) { o.families(FamiliesOnly4, v) }},
+	{"6", func(o *options, v word) { o.families(FamiliesOnly6, v) }},
 	{"s", (*options).splice},
 	{"g", (*options).grace},
 	{"b", (*options).bufferSize},
@@ -70,12 +74,12 @@ var optionTable = []struct {
 // laterOptions are the first letters, or the whole, of options that 3proxy
 // has as well.
 var laterOptions = []string{
-	"46", "64", "4", "6", "Di", "De", "D", "ni", "ne", "n", "Ni", "Ne", "N", "H",
+	"Di", "De", "D", "ni", "ne", "n", "Ni", "Ne", "N", "H",
 	"u2", "u", "a2", "a1", "a", "l", "t", "R", "r", "U", "or", "oR", "P", "c",
 	"f", "h", "T", "S", "d", "I", "x", "X", "F",
 }
 
-var allOptions = []string{"-p", "-i", "-e", "-s", "-g", "-b", "-C", "-ol", "-oc", "-os"}
+var allOptions = []string{"-p", "-i", "-e", "-4", "-6", "-46", "-64", "-s", "-g", "-b", "-C", "-ol", "-oc", "-os"}
 
 func (o *options) option(w word) {
 	body := w.from(1)
@@ -182,6 +186,40 @@ func (o *options) connectFrom(v word) {
 	}
 	*seen = true
 	setExternal(&o.s.External4, &o.s.External6, a)
+}
+
+func (o *options) families(f Families, v word) {
+	switch {
+	case v.text != "":
+		o.errorf(v.pos, "-%s: %s: nothing may follow this option", f, show(v.text))
+	case o.s.Families != "":
+		o.errorf(v.pos, "-%s: -%s is given already", f, o.s.Families)
+	default:
+		o.s.Families = f
+	}
+}
+
+// checkFamilies refuses a service that could connect to nothing.
+func (o *options) checkFamilies() {
+	s := &o.s
+	switch only4, only6 := s.Only4(), s.Only6(); {
+	case only4 && only6:
+		o.errorf(s.Pos, "-%s: the external address is of the other family: nothing can be connected to", s.Families)
+	case s.Target == nil || !s.Target.Addr.IsValid():
+	case s.Families == FamiliesOnly4 && s.Target.Addr.Is6(), s.Families == FamiliesOnly6 && s.Target.Addr.Is4():
+		o.errorf(s.Pos, "-%s: the target %s is of the other family", s.Families, s.Target)
+	}
+}
+
+// Only4 reports whether the service connects to IPv4 addresses only, be it for
+// -4 or because it has no source address but of that family.
+func (s *Service) Only4() bool {
+	return s.Families == FamiliesOnly4 || s.External4.IsValid() && !s.External6.IsValid()
+}
+
+// Only6 is Only4 for IPv6.
+func (s *Service) Only6() bool {
+	return s.Families == FamiliesOnly6 || s.External6.IsValid() && !s.External4.IsValid()
 }
 
 // Bounds of -s and -b.

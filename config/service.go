@@ -96,6 +96,7 @@ func (l *loader) addService(o *options) {
 	l.pending = map[string]pendingCommand{}
 	o.finishListen()
 	o.checkUnixOptions()
+	o.checkFamilies()
 	s := &o.s
 	s.ID = string(s.Kind) + "@" + s.Listen.String()
 	if !l.claimAddress(s) || !o.good {

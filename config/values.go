@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"3proxyd/internal/ipaddr"
 )
 
 // parseNumber reads a decimal number from lo to hi: digits only, without sign
@@ -44,8 +46,8 @@ func (l *loader) port(cmd string, w word) (uint16, bool) {
 	return uint16(n), ok
 }
 
-// parseAddr reads an address without zone; an IPv4-mapped IPv6 address is the
-// IPv4 address.
+// parseAddr reads an address without zone; an IPv4-mapped or IPv4-compatible IPv6
+// address is the IPv4 address.
 func parseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
@@ -54,7 +56,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	if a.Zone() != "" {
 		return netip.Addr{}, fmt.Errorf("an address with a zone (%%) is not supported")
 	}
-	return a.Unmap(), nil
+	return ipaddr.Canonical(a), nil
 }
 
 // unbracket drops the brackets of "[ADDRESS]", which IPv6 addresses have
@@ -118,9 +120,24 @@ func (l *loader) listenAddress(cmd string, w word) (Endpoint, bool) {
 }
 
 // checkHost says what is wrong with a host name, or returns it in lower case
-// and without final dot. The limits are those of RFC 1035 section 2.3.4;
-// underscores are allowed, since names in use have them.
+// and without final dot. What inet_aton(3) takes for an address (127.1) is
+// refused: whoever writes it does not mean a name.
 func checkHost(s string) (string, error) {
+	name, err := checkName(s)
+	if err != nil {
+		return "", err
+	}
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	if strings.Trim(last, "0123456789") == "" || isHexNumber(last) {
+		return "", fmt.Errorf("this is neither an IP address nor a host name")
+	}
+	return name, nil
+}
+
+// checkName is checkHost for names that may look like numbers. The limits are
+// those of RFC 1035 section 2.3.4; underscores are allowed, since names in use
+// have them.
+func checkName(s string) (string, error) {
 	name := strings.ToLower(strings.TrimSuffix(s, "."))
 	if name == "" {
 		return "", fmt.Errorf("a host name is missing")
@@ -128,15 +145,10 @@ func checkHost(s string) (string, error) {
 	if len(name) > 253 {
 		return "", fmt.Errorf("a host name has at most 253 bytes, this has %d", len(name))
 	}
-	last := ""
 	for label := range strings.SplitSeq(name, ".") {
 		if err := checkLabel(label); err != nil {
 			return "", err
 		}
-		last = label
-	}
-	if strings.Trim(last, "0123456789") == "" || isHexNumber(last) {
-		return "", fmt.Errorf("this is neither an IP address nor a host name")
 	}
 	return name, nil
 }

@@ -3,6 +3,8 @@ package resolver
 import (
 	"net/netip"
 	"strings"
+
+	"3proxyd/internal/ipaddr"
 )
 
 // maxName and maxLabel are the longest name, without final dot, and label in
@@ -24,7 +26,7 @@ func literal(s string) (netip.Addr, bool) {
 	if err != nil || a.Zone() != "" {
 		return netip.Addr{}, false
 	}
-	return a.Unmap(), true
+	return ipaddr.Canonical(a), true
 }
 
 // hostName checks a host name and returns it in lower case without final dot;
@@ -47,20 +49,10 @@ func hostName(s string) (host string, rooted, ok bool) {
 		}
 		start = i + 1
 	}
-	host = strings.ToLower(host)
-	return host, rooted, !numeric(host[strings.LastIndexByte(host, '.')+1:])
+	return strings.ToLower(host), rooted, true
 }
 
 // nameByte allows letters, digits, hyphen and underscore.
 func nameByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
-}
-
-// numeric tells whether a label is a number, as in forms of IPv4 addresses
-// that only some programs understand.
-func numeric(label string) bool {
-	if hex, ok := strings.CutPrefix(label, "0x"); ok {
-		return strings.Trim(hex, "0123456789abcdef") == ""
-	}
-	return strings.Trim(label, "0123456789") == ""
 }

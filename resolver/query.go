@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"3proxyd/internal/ipaddr"
 )
 
 // resolve asks the servers for the addresses of a name.
@@ -262,8 +264,8 @@ func (c *chain) step(m *dns.Msg, qtype uint16) (next string) {
 }
 
 // address returns the address of a record of that type. Unspecified addresses,
-// which stand for this host when connected to, and IPv4-mapped ones, which no
-// name should have, are left out.
+// which stand for this host when connected to, and IPv4 addresses written as
+// IPv6 ones, which no name should have, are left out.
 func address(rr dns.RR, qtype uint16) (a netip.Addr, ok bool) {
 	switch rr := rr.(type) {
 	case *dns.A:
@@ -271,7 +273,7 @@ func address(rr dns.RR, qtype uint16) (a netip.Addr, ok bool) {
 		ok = ok && qtype == dns.TypeA
 	case *dns.AAAA:
 		a, ok = netip.AddrFromSlice(rr.AAAA)
-		ok = ok && qtype == dns.TypeAAAA && a.Is6() && !a.Is4In6()
+		ok = ok && qtype == dns.TypeAAAA && a.Is6() && ipaddr.Canonical(a) == a
 	}
 	return a, ok && !a.IsUnspecified()
 }

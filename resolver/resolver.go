@@ -98,8 +98,8 @@ func New(cfg config.Resolver, timeout time.Duration) (*Resolver, error) {
 // address. It blocks, as long as the servers take, or until ctx is done; the
 // servers share the time until the deadline of ctx. The name's case does not
 // matter; a final dot keeps the search list out. Special names never reach a
-// server (RFC 6761, RFC 7686), nor do names that are not host names or that
-// end in a number (127.1).
+// server (RFC 6761, RFC 7686), nor do names that are not host names. What looks
+// like a number (127.1, 0x7f.1) is a name like others.
 func (r *Resolver) Lookup(ctx context.Context, name string, want Family) Answer {
 	if a, ok := literal(name); ok {
 		return fixed([]netip.Addr{a}, want, maxTTL)

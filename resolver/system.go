@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"3proxyd/internal/ipaddr"
 )
 
 const (
@@ -183,7 +185,7 @@ func parseHosts(text []byte) map[string][]netip.Addr {
 		for _, f := range fields[1:] {
 			host, _, ok := hostName(string(f))
 			if ok && len(names[host]) < MaxAddrs {
-				names[host] = append(names[host], a.Unmap())
+				names[host] = append(names[host], ipaddr.Canonical(a))
 			}
 		}
 	}

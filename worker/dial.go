@@ -10,8 +10,15 @@ import (
 	"3proxyd/relay"
 )
 
-// maxAttempts bounds the addresses of one name that are tried.
-const maxAttempts = 4
+const (
+	// maxAttempts bounds the addresses of one name that are tried, maxRunning
+	// those that are tried at the same time.
+	maxAttempts = 8
+	maxRunning  = 4
+	// attemptDelayMS is how long an attempt is waited for before the next
+	// address is tried as well, in milliseconds (RFC 8305 section 8).
+	attemptDelayMS = 250
+)
 
 // opener is the part of a protocol that waits for a server connection.
 type opener interface {
@@ -29,17 +36,26 @@ type dialState struct {
 	// creds are kept while a name is being resolved for the access list; they
 	// are forgotten with the dialState.
 	creds *acl.Creds
-	// next are the addresses not tried yet. The slice is the cache's and must
-	// not be written to.
-	next     []netip.Addr
-	one      [1]netip.Addr // backs next when the target is an address
+	// targets are the addresses not tried yet.
+	targets  targets
+	one      [1]netip.Addr // backs targets when the target is an address
 	attempts int
+	// running are the attempts under way, count of them, in the order of their
+	// start. The newest is the session's server connection.
+	running [maxRunning]attempt
+	count   int
 	// recheck says that a reload has changed the rules meanwhile.
 	recheck *acl.Policy
 	code    code
 	errno   unix.Errno
 	wait    *nameWait
 	free    *dialState
+}
+
+// attempt is one connection that is being established.
+type attempt struct {
+	u     *upstream
+	start int64 // in the loop's time
 }
 
 // open checks the request in s (op, host, addr, port) against the policy and
@@ -55,7 +71,7 @@ func (s *session) open(creds *acl.Creds, o opener) {
 		s.refuse(codeNoHost, 0)
 	case s.host == "":
 		d.one[0] = s.addr
-		d.next = d.one[:]
+		d.targets.set(d.one[:], s.svc.prefer6)
 		s.authorize(creds)
 	case s.svc.policy.Trivial():
 		if creds != nil && creds.HasUser {
@@ -96,7 +112,7 @@ func cloneCreds(c *acl.Creds) *acl.Creds {
 
 // resolve looks the name up; known names are answered at once.
 func (s *session) resolve() {
-	addrs, state := s.w.names.cached(s.host)
+	addrs, state := s.w.names.cached(s.host, s.svc.family)
 	switch state {
 	case nameKnown:
 		s.resolved(addrs)
@@ -109,40 +125,64 @@ func (s *session) resolve() {
 }
 
 func (s *session) resolved(addrs []netip.Addr) {
-	s.dial.next = addrs
+	s.dial.targets.set(addrs, s.svc.prefer6)
 	s.connectNext()
 }
 
-// connectNext tries the next address that the policy and the source addresses
-// allow.
+// connectNext starts an attempt with the next address that the policy and the
+// source addresses allow; when there is none and no other attempt is under way,
+// the dialling has failed.
 func (s *session) connectNext() {
 	d := s.dial
-	for len(d.next) > 0 && d.attempts < maxAttempts {
-		addr := d.next[0]
-		d.next = d.next[1:]
-		if !s.allowedAddr(addr) {
-			continue
-		}
-		source, ok := s.svc.source(addr)
-		if !ok {
-			d.note(codeBind, unix.EAFNOSUPPORT)
-			continue
-		}
-		d.attempts++
-		if s.connect(&relay.Target{
-			Addr:    netip.AddrPortFrom(addr, s.port),
-			Source:  source,
-			NoDelay: s.svc.noDelay,
-			Prepare: s.svc.prepareServer,
-		}) {
-			return
-		}
+	started := false
+	for !started && d.mayStart() {
+		started = s.tryAddr(d.targets.next())
+	}
+	if d.count > 0 {
+		s.armDial()
+		return
 	}
 	c := d.code
 	if c == codeOK {
 		c = codeNoHost
 	}
 	s.refuse(c, d.errno)
+}
+
+// mayStart reports whether there is an address for another attempt.
+func (d *dialState) mayStart() bool {
+	return d.count < maxRunning && d.attempts < maxAttempts && !d.targets.empty()
+}
+
+// tryAddr starts an attempt with one address and reports whether it is under
+// way.
+func (s *session) tryAddr(addr netip.Addr) bool {
+	if !s.allowedAddr(addr) {
+		return false
+	}
+	source, ok := s.svc.source(addr)
+	if !ok {
+		s.dial.note(codeBind, unix.EAFNOSUPPORT)
+		return false
+	}
+	s.dial.attempts++
+	return s.connect(&relay.Target{
+		Addr:    netip.AddrPortFrom(addr, s.port),
+		Source:  source,
+		NoDelay: s.svc.noDelay,
+		Prepare: s.svc.prepareServer,
+	})
+}
+
+// armDial sets the timer to the end of the oldest attempt, or to the start of
+// the next one if that comes first.
+func (s *session) armDial() {
+	d := s.dial
+	due := d.running[0].start + s.svc.connectMS
+	if d.mayStart() {
+		due = min(due, d.running[d.count-1].start+attemptDelayMS)
+	}
+	s.arm(max(1, due-s.w.loop.Now()))
 }
 
 // allowedAddr decides about one resolved address. Every address is checked, so
@@ -178,33 +218,60 @@ func (d *dialState) note(c code, errno unix.Errno) {
 	}
 }
 
-// connect starts one attempt and reports whether it is under way.
+// connect starts one attempt and reports whether it is under way. The caller
+// sets the timer.
 func (s *session) connect(t *relay.Target) bool {
+	d := s.dial
 	u := s.w.newUpstream(s)
 	u.addr, u.host, u.user = t.Addr, s.host, s.user
 	op, errno := s.w.loop.Connect(&u.Conn, t, (*dialing)(s))
 	if errno != 0 {
 		s.w.freeUpstream(u)
-		s.dial.note(connectCode(op, errno), errno)
+		d.note(connectCode(op, errno), errno)
 		return false
 	}
 	if s.svc.readSize > 0 {
 		u.SetReadSize(s.svc.readSize)
 	}
+	d.running[d.count] = attempt{u, s.w.loop.Now()}
+	d.count++
 	s.srv = u
 	s.phase = phaseConnect
-	s.arm(s.svc.connectMS)
 	return true
 }
 
-func (s *session) connectTimedOut() {
-	s.dial.note(codeConnect, unix.ETIMEDOUT)
-	s.dropUpstream()
+// dialTimer ends attempts whose time is over, or starts the next one.
+func (s *session) dialTimer() {
+	d, now := s.dial, s.w.loop.Now()
+	for d.count > 0 && now >= d.running[0].start+s.svc.connectMS {
+		d.note(codeConnect, unix.ETIMEDOUT)
+		s.dropAttempt(0)
+	}
+	if d.count > 0 && now < d.running[d.count-1].start+attemptDelayMS {
+		s.armDial()
+		return
+	}
 	s.connectNext()
+}
+
+// dropAttempt closes one of the attempts under way.
+func (s *session) dropAttempt(i int) {
+	d := s.dial
+	s.w.freeUpstream(d.running[i].u)
+	copy(d.running[i:], d.running[i+1:d.count])
+	d.count--
+	d.running[d.count] = attempt{}
+	s.srv = nil
+	if d.count > 0 {
+		s.srv = d.running[d.count-1].u
+	}
 }
 
 // refuse ends the dialling without a connection.
 func (s *session) refuse(c code, errno unix.Errno) {
+	for s.dial.count > 0 {
+		s.dropAttempt(0)
+	}
 	o := s.dial.opener
 	s.w.dropDial(s)
 	s.w.loop.StopTimer(&s.timer)
@@ -215,22 +282,41 @@ func (s *session) refuse(c code, errno unix.Errno) {
 	o.refused(s, c, errno)
 }
 
-// dialing handles the server connection until it is established.
+// dialing handles the attempts until one is established.
 type dialing session
 
-// OnConnect takes the outcome of connect(2).
+// OnConnect takes the outcome of connect(2). The first connection is the one;
+// the other attempts are closed.
 func (d *dialing) OnConnect(c *relay.Conn, errno unix.Errno) {
 	s := (*session)(d)
+	st := s.dial
+	i := st.attemptOf(c)
+	u := st.running[i].u
 	if errno != 0 {
-		s.dial.note(connectCode("connect", errno), errno)
-		s.dropUpstream()
+		st.note(connectCode("connect", errno), errno)
+	}
+	// After a reload the rules have been asked about the newest attempt only.
+	if errno != 0 || st.recheck != nil && !s.allowedAddr(u.addr.Addr()) {
+		s.dropAttempt(i)
 		s.connectNext()
 		return
 	}
-	o := s.dial.opener
+	s.srv = u
+	s.setUser(u.user)
+	o := st.opener
 	s.w.dropDial(s)
 	s.w.loop.StopTimer(&s.timer)
 	o.opened(s)
+}
+
+// attemptOf is the number of the attempt that c belongs to.
+func (d *dialState) attemptOf(c *relay.Conn) int {
+	for i := range d.count - 1 {
+		if &d.running[i].u.Conn == c {
+			return i
+		}
+	}
+	return d.count - 1
 }
 
 // OnData does not come before the connection is read.
@@ -261,11 +347,17 @@ func (w *Worker) newDial(s *session) *dialState {
 	return d
 }
 
-// dropDial forgets the state of a dial, its credentials included.
+// dropDial forgets the state of a dial, its credentials included, and closes
+// the attempts that are not the session's server connection.
 func (w *Worker) dropDial(s *session) {
 	d := s.dial
 	if d == nil {
 		return
+	}
+	for _, a := range d.running[:d.count] {
+		if a.u != s.srv {
+			w.freeUpstream(a.u)
+		}
 	}
 	if d.wait != nil {
 		d.wait.leave(s)

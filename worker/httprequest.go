@@ -336,7 +336,7 @@ func (h *httpClient) retry() {
 	d := s.w.newDial(s)
 	d.opener = requestOpener{}
 	d.one[0] = addr.Addr()
-	d.next = d.one[:]
+	d.targets.set(d.one[:], false)
 	s.connectNext()
 }
 

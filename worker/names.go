@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -40,21 +41,28 @@ const (
 // names resolves host names for the sessions: a cache owned by the loop, and
 // lookups in goroutines of their own, one for all sessions that want a name.
 type names struct {
-	w       *Worker
-	cfg     config.Resolver
-	net     *resolver.Resolver
-	cache   *resolver.Cache
+	w   *Worker
+	cfg config.Resolver
+	net *resolver.Resolver
+	// caches are those of the addresses of each family, and of both.
+	caches  [resolver.Both + 1]*resolver.Cache
 	timeout time.Duration
-	waits   map[string]*nameWait
+	waits   map[nameKey]*nameWait
 	queue   []*nameWait
 	running int
 	// byClient counts the lookups under way by the client that asked first.
 	byClient map[netip.Addr]int
 }
 
+// nameKey is what is looked up.
+type nameKey struct {
+	name   string
+	family resolver.Family
+}
+
 // nameWait is a lookup and the sessions that wait for it.
 type nameWait struct {
-	name    string
+	nameKey
 	client  netip.Addr // who asked first
 	waiting []*session
 }
@@ -65,20 +73,32 @@ func newNames(w *Worker, cfg config.Resolver, dnsTimeout int) (*names, error) {
 	if err != nil {
 		return nil, err
 	}
-	size := max(cfg.CacheSize, cfg.CacheSize6)
-	if size == 0 {
-		size = config.DefaultNameCache
-	}
-	return &names{
+	n := &names{
 		w:       w,
 		cfg:     cfg,
 		net:     net,
-		cache:   resolver.NewCache(size),
 		timeout: lookupServers * timeout,
-		waits:   make(map[string]*nameWait),
+		waits:   make(map[nameKey]*nameWait),
 
 		byClient: make(map[netip.Addr]int),
-	}, nil
+	}
+	for f := range n.caches {
+		n.caches[f] = resolver.NewCache(cacheSize(cfg, resolver.Family(f)))
+	}
+	return n, nil
+}
+
+// cacheSize is how many names of a family are kept: as nscache and nscache6
+// say, and for both the greater number.
+func cacheSize(cfg config.Resolver, f resolver.Family) int {
+	size := max(cfg.CacheSize, cfg.CacheSize6)
+	switch f {
+	case resolver.V4:
+		size = cfg.CacheSize
+	case resolver.V6:
+		size = cfg.CacheSize6
+	}
+	return cmp.Or(size, config.DefaultNameCache)
 }
 
 // same reports whether other resolves in the same way, so that what is cached
@@ -87,9 +107,9 @@ func (n *names) same(other *names) bool {
 	return n != nil && n.timeout == other.timeout && reflect.DeepEqual(n.cfg, other.cfg)
 }
 
-// cached returns what is known about a name.
-func (n *names) cached(name string) ([]netip.Addr, nameState) {
-	addrs, state := n.cache.Get(name, n.w.loop.Now())
+// cached returns the addresses of a family that are known of a name.
+func (n *names) cached(name string, family resolver.Family) ([]netip.Addr, nameState) {
+	addrs, state := n.caches[family].Get(name, n.w.loop.Now())
 	switch state {
 	case resolver.Fresh:
 		n.w.loopCell.Add(ipc.NameHits, 1)
@@ -103,10 +123,11 @@ func (n *names) cached(name string) ([]netip.Addr, nameState) {
 
 // ask has s.resolved called when the name of s is known, or s.refuse.
 func (n *names) ask(s *session) {
-	wait := n.waits[s.host]
+	key := nameKey{s.host, s.svc.family}
+	wait := n.waits[key]
 	if wait == nil {
-		wait = &nameWait{name: s.host, client: s.client.Addr()}
-		n.waits[s.host] = wait
+		wait = &nameWait{nameKey: key, client: s.client.Addr()}
+		n.waits[key] = wait
 		n.queue = append(n.queue, wait)
 	}
 	wait.waiting = append(wait.waiting, s)
@@ -126,7 +147,7 @@ func (n *names) startQueued() {
 		}
 		switch {
 		case !wait.wanted():
-			delete(n.waits, wait.name)
+			delete(n.waits, wait.nameKey)
 		case n.byClient[wait.client] >= limit/2:
 			skipped++
 			continue
@@ -149,7 +170,7 @@ func (n *names) start(wait *nameWait) {
 func (n *names) lookup(wait *nameWait) {
 	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
 	defer cancel()
-	answer := n.net.Lookup(ctx, wait.name, resolver.Both)
+	answer := n.net.Lookup(ctx, wait.name, wait.family)
 	n.w.loop.Post(func() { n.answered(wait, answer) })
 }
 
@@ -159,8 +180,8 @@ func (n *names) answered(wait *nameWait, answer resolver.Answer) {
 	if n.byClient[wait.client]--; n.byClient[wait.client] == 0 {
 		delete(n.byClient, wait.client)
 	}
-	delete(n.waits, wait.name)
-	n.cache.Put(wait.name, answer, n.w.loop.Now())
+	delete(n.waits, wait.nameKey)
+	n.caches[wait.family].Put(wait.name, answer, n.w.loop.Now())
 	if errors.Is(answer.Err, resolver.ErrTemporary) {
 		n.w.warnNames(answer.Err)
 	}

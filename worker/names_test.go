@@ -27,7 +27,7 @@ func TestAccessOfHTTP(t *testing.T) {
 		{"GET", "GOOD.example.:" + port, "", 200},
 		{"GET", "inside.example:" + port, "", 407},
 		{"GET", "127.0.0.7:" + port, "", 407},
-		{"GET", "2130706439:" + port, "", 400},
+		{"GET", "[::127.0.0.7]:" + port, "", 407},
 		{"GET", "[::ffff:127.0.0.7]:" + port, "", 407},
 		{"GET", "a.bad.example:" + port, "", 407},
 		{"GET", "A.BAD.example.:" + port, "", 407},

@@ -36,7 +36,9 @@ func (s *session) openUnix() {
 	}
 	if !s.connect(&relay.Target{Unix: s.svc.Target.Unix}) {
 		s.refuse(d.code, d.errno)
+		return
 	}
+	s.armDial()
 }
 
 func (portMap) opened(s *session) {

@@ -61,7 +61,6 @@ func (s *session) endByRules(c code) {
 	s.svc.cell.Add(ipc.EndedByRules, 1)
 	switch s.phase {
 	case phaseResolve, phaseConnect:
-		s.dropUpstream()
 		s.refuse(c, 0)
 	case phaseExchange:
 		(*httpClient)(s).answerRefused(c, 0)

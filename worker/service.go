@@ -13,6 +13,7 @@ import (
 	"3proxyd/internal/sockopt"
 	"3proxyd/ipc"
 	"3proxyd/relay"
+	"3proxyd/resolver"
 )
 
 // service is one service of a generation, compiled for use. It is immutable;
@@ -31,6 +32,10 @@ type service struct {
 	downSplice       relay.Policy
 	target           relay.Target // tcppm with a fixed address
 	source4, source6 netip.Addr
+	// family is that of the addresses wanted of a name; with both, prefer6
+	// has those of IPv6 tried first.
+	family           resolver.Family
+	prefer6          bool
 	prepareServer    func(fd int32) unix.Errno
 	noDelay          bool
 	log              *logFile
@@ -72,6 +77,7 @@ func newService(w *Worker, g *generation, cfg *config.Config, sc *config.Service
 		via:           viaName(sc.ID),
 		poolKey:       sc.ID + "#" + strconv.FormatUint(g.id, 10),
 	}
+	v.family, v.prefer6 = familyOf(sc)
 	var list *acl.List
 	if sc.ACL >= 0 {
 		list = lists[sc.ACL]
@@ -171,12 +177,23 @@ func (v *service) headRead() int {
 	return min(v.readSize, relay.MaxBuffer)
 }
 
-// source returns the source address for a target, and false when the service
-// has source addresses of the other family only.
-func (v *service) source(target netip.Addr) (netip.Addr, bool) {
-	own, other := v.source4, v.source6
-	if !target.Is4() {
-		own, other = other, own
+// familyOf returns which addresses of a name a service wants, and whether it
+// tries those of IPv6 first.
+func familyOf(sc *config.Service) (f resolver.Family, prefer6 bool) {
+	switch {
+	case sc.Only4():
+		return resolver.V4, false
+	case sc.Only6():
+		return resolver.V6, true
 	}
-	return own, own.IsValid() || !other.IsValid()
+	return resolver.Both, sc.Families == config.FamiliesPrefer6
+}
+
+// source returns the source address for a target, and false when the service
+// does not connect to addresses of its family.
+func (v *service) source(target netip.Addr) (netip.Addr, bool) {
+	if target.Is4() {
+		return v.source4, v.family != resolver.V6
+	}
+	return v.source6, v.family != resolver.V4
 }

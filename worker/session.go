@@ -241,7 +241,7 @@ func (s *session) OnTimer(*relay.Timer) {
 	case phaseRelay:
 		(*tunnel)(s).checkIdle()
 	case phaseConnect:
-		s.connectTimedOut()
+		s.dialTimer()
 	case phaseResolve:
 		s.refuse(codeNoHost, 0)
 	case phaseExchange:

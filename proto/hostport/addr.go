@@ -1,6 +1,10 @@
 package hostport
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"3proxyd/internal/ipaddr"
+)
 
 // The parsers below accept exactly what netip.ParseAddr does, zones excepted;
 // that one takes a string, which would have to be allocated.
@@ -71,7 +75,7 @@ func parseIPv6(b []byte) (netip.Addr, bool) {
 		tail := copy(ip[16-(filled-gap):], ip[gap:filled])
 		clear(ip[gap : 16-tail])
 	}
-	return netip.AddrFrom16(ip).Unmap(), true
+	return ipaddr.Canonical(netip.AddrFrom16(ip)), true
 }
 
 // separator takes the colons after a group; a double one is the gap.

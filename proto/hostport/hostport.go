@@ -19,13 +19,16 @@ const (
 
 // ParseHost parses a host: an IPv4 address of four decimal numbers, an IPv6
 // address with or without brackets, or a name. It returns either a valid addr
-// or a host that is a slice of b. One final dot is dropped. An IPv4 address
-// mapped into IPv6 is returned as IPv4.
+// or a host that is a slice of b. One final dot of a name is dropped. An IPv4
+// address mapped into IPv6, or written as an IPv4-compatible one, is returned as
+// IPv4.
+//
+// What some programs take for an IPv4 address besides (inet_aton(3): "127.1",
+// "0x7f.1", "2130706433", "127.0.0.1.") is a name. The last of these keeps its
+// dot, by which it differs from the address.
 //
 // Refused are zone ids, names in brackets, percent escapes, characters other
-// than letters, digits, hyphen and underscore, empty or over-long labels, and
-// every name whose last label is a number (RFC 1123 section 2.1, "127.1",
-// "0x7f.1", "2130706433"), which some resolvers take for an address.
+// than letters, digits, hyphen and underscore, and empty or over-long labels.
 func ParseHost(b []byte) (addr netip.Addr, host []byte, ok bool) {
 	if len(b) == 0 {
 		return netip.Addr{}, nil, false
@@ -41,20 +44,20 @@ func ParseHost(b []byte) (addr netip.Addr, host []byte, ok bool) {
 		addr, ok = parseIPv6(b)
 		return addr, nil, ok
 	}
-	if b[len(b)-1] == '.' {
-		b = b[:len(b)-1]
-	}
-	if isNumber(lastLabel(b)) {
-		ip, ok := parseIPv4(b)
-		if !ok {
-			return netip.Addr{}, nil, false
-		}
+	if ip, ok := parseIPv4(b); ok {
 		return netip.AddrFrom4(ip), nil, true
 	}
-	if !validName(b) {
+	name := b
+	if b[len(b)-1] == '.' {
+		name = b[:len(b)-1]
+	}
+	if !validName(name) {
 		return netip.Addr{}, nil, false
 	}
-	return netip.Addr{}, b, true
+	if _, dotted := parseIPv4(name); dotted {
+		return netip.Addr{}, b, true
+	}
+	return netip.Addr{}, name, true
 }
 
 // ParsePort parses a decimal port, 1 to 65535, without sign, blank or leading
@@ -120,30 +123,6 @@ func AppendLower(dst, b []byte) []byte {
 		dst = append(dst, c)
 	}
 	return dst
-}
-
-func lastLabel(b []byte) []byte { return b[bytes.LastIndexByte(b, '.')+1:] }
-
-// isNumber tells whether a label is what the URL Standard calls "ends in a
-// number": decimal digits, or 0x and hexadecimal digits.
-func isNumber(label []byte) bool {
-	if len(label) == 0 {
-		return false
-	}
-	if len(label) >= 2 && label[0] == '0' && label[1]|0x20 == 'x' {
-		for _, c := range label[2:] {
-			if hexDigit(c) < 0 {
-				return false
-			}
-		}
-		return true
-	}
-	for _, c := range label {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return true
 }
 
 func validName(b []byte) bool {

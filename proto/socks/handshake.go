@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/netip"
 
+	"3proxyd/internal/ipaddr"
 	"3proxyd/proto/hostport"
 )
 
@@ -190,7 +191,7 @@ func (h *Handshake) request5(in []byte) (int, Step) {
 		}
 	} else {
 		addr, _ := netip.AddrFromSlice(host)
-		h.Addr = addr.Unmap()
+		h.Addr = ipaddr.Canonical(addr)
 	}
 	return h.finish(in[portAt:portAt+2], portAt+2)
 }
