@@ -209,6 +209,10 @@ type Service struct {
 	// CloseBoth (-C) ends both directions of a relay when one ends.
 	CloseBoth bool `json:"close_both,omitempty"`
 
+	// Anonymity (-a) and AskUser (-u) are of the HTTP proxy.
+	Anonymity Anonymity `json:"anonymity,omitempty"`
+	AskUser   AskUser   `json:"ask_user,omitempty"`
+
 	ListenOptions []SockOpt `json:"listen_options,omitempty"`
 	ClientOptions []SockOpt `json:"client_options,omitempty"`
 	ServerOptions []SockOpt `json:"server_options,omitempty"`
@@ -224,6 +228,27 @@ const (
 	FamiliesOnly6   Families = "6"
 	FamiliesPrefer4 Families = "46"
 	FamiliesPrefer6 Families = "64"
+)
+
+// Anonymity is what an HTTP proxy tells servers about clients.
+type Anonymity string
+
+// What is told.
+const (
+	TellClient        Anonymity = ""                // Forwarded and Via
+	HideClient        Anonymity = "hide"            // -a: nothing
+	InventClient      Anonymity = "invent"          // -a1: Via, and X-Forwarded-For of a random address
+	TellXForwardedFor Anonymity = "x_forwarded_for" // -a2: X-Forwarded-For and Via
+)
+
+// AskUser is when a client is asked for user and password.
+type AskUser string
+
+// When it is asked.
+const (
+	AskWhenNeeded AskUser = ""       // when the request is refused without them
+	AskNever      AskUser = "never"  // -u
+	AskAlways     AskUser = "always" // -u2
 )
 
 // DefaultMaxConn bounds a service whose maxconn is not set.

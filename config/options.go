@@ -69,17 +69,19 @@ var optionTable = []struct {
 	{"g", (*options).grace},
 	{"b", (*options).bufferSize},
 	{"C", (*options).closeBoth},
+	{"a", (*options).anonymity},
+	{"u", (*options).askUser},
 }
 
 // laterOptions are the first letters, or the whole, of options that 3proxy
 // has as well.
 var laterOptions = []string{
 	"Di", "De", "D", "ni", "ne", "n", "Ni", "Ne", "N", "H",
-	"u2", "u", "a2", "a1", "a", "l", "t", "R", "r", "U", "or", "oR", "P", "c",
+	"l", "t", "R", "r", "U", "or", "oR", "P", "c",
 	"f", "h", "T", "S", "d", "I", "x", "X", "F",
 }
 
-var allOptions = []string{"-p", "-i", "-e", "-4", "-6", "-46", "-64", "-s", "-g", "-b", "-C", "-ol", "-oc", "-os"}
+var allOptions = []string{"-p", "-i", "-e", "-4", "-6", "-46", "-64", "-s", "-g", "-b", "-C", "-a", "-u", "-ol", "-oc", "-os"}
 
 func (o *options) option(w word) {
 	body := w.from(1)
@@ -339,6 +341,39 @@ func (o *options) closeBoth(v word) {
 	default:
 		o.errorf(v.pos, "-C: %s: expected -C or -C1", show(v.text))
 	}
+}
+
+// forProxyOnly reports an option that another kind of service does not have.
+func (o *options) forProxyOnly(option string, v word) bool {
+	if o.s.Kind == Proxy {
+		return true
+	}
+	o.errorf(v.pos, "%s is an option of proxy, not of %s", option, o.s.Kind)
+	return false
+}
+
+func (o *options) anonymity(v word) {
+	if !o.forProxyOnly("-a", v) {
+		return
+	}
+	a, ok := map[string]Anonymity{"": HideClient, "1": InventClient, "2": TellXForwardedFor}[v.text]
+	if !ok {
+		o.errorf(v.pos, "-a: %s: expected -a, -a1 or -a2", show(v.text))
+		return
+	}
+	o.s.Anonymity = a
+}
+
+func (o *options) askUser(v word) {
+	if !o.forProxyOnly("-u", v) {
+		return
+	}
+	a, ok := map[string]AskUser{"": AskNever, "2": AskAlways}[v.text]
+	if !ok {
+		o.errorf(v.pos, "-u: %s: expected -u or -u2", show(v.text))
+		return
+	}
+	o.s.AskUser = a
 }
 
 // socketOptions reads NAME or NAME=VALUE, separated by commas, plus signs or,

@@ -32,10 +32,12 @@ type httpState struct {
 	head       bool // HEAD: the response has no body
 	keepClient bool // the client wants to keep its connection
 	upgrade    bool
-	retryable  bool // may be sent again on another connection (RFC 9110 section 9.2.2)
-	counted    bool // its bytes have been counted
-	pinned     bool // authentication belongs to the connection: not shared
-	pins       bool // this request authenticates its connection
+	retryable  bool         // may be sent again on another connection (RFC 9110 section 9.2.2)
+	counted    bool         // its bytes have been counted
+	pinned     bool         // authentication belongs to the connection: not shared
+	pins       bool         // this request authenticates its connection
+	expect     bool         // the client waits for 100 (Continue) before it sends the body
+	format     http1.Format // of a page of the proxy's own
 	body       bodyKind
 	bodyLeft   int64
 	chunks     http1.Chunked
@@ -113,6 +115,8 @@ func (h *httpClient) OnData(_ *relay.Conn, p []byte) {
 		h.headData(p)
 	case s.phase == phaseExchange && s.http.body == bodyChunked && !s.http.sent:
 		h.bodyData(p)
+	case s.phase == phaseSkip:
+		h.skipData(p)
 	default:
 		s.cli.StopRead()
 		if !s.buf.Append(s.w.loop, p) {
@@ -133,7 +137,7 @@ func (h *httpClient) headData(p []byte) {
 	}
 	if !s.buf.Append(s.w.loop, p) {
 		h.forgetTarget()
-		h.answer(431, codeHTTPError, false)
+		h.answer(431, codeHTTPError, "", false)
 		return
 	}
 	h.parse(s.buf.Bytes(), true)
@@ -175,7 +179,7 @@ func (h *httpClient) awaitHead(in []byte, buffered bool) {
 	s := (*session)(h)
 	if !buffered && !s.buf.Append(s.w.loop, in) {
 		h.forgetTarget()
-		h.answer(431, codeHTTPError, false)
+		h.answer(431, codeHTTPError, "", false)
 		return
 	}
 	s.boundRead(&s.cli, &s.buf)
@@ -199,14 +203,20 @@ func (h *httpClient) forgetTarget() {
 func (h *httpClient) refuseHead(err error) {
 	s := (*session)(h)
 	r := &s.w.request
-	status := 400
-	if e, ok := err.(*http1.Error); ok {
-		status = e.Status
-	}
+	status, reason := protocolError(err)
 	h.forgetTarget()
 	h.noteRequestLine(r)
 	s.http.head = string(r.Method) == "HEAD"
-	h.answer(status, protocolCode(status), false)
+	s.http.format = r.ErrorFormat()
+	h.answer(status, protocolCode(status), reason, false)
+}
+
+// protocolError returns the status for an error of http1 and its reason.
+func protocolError(err error) (status int, reason string) {
+	if e, ok := err.(*http1.Error); ok {
+		return e.Status, e.Text
+	}
+	return 400, ""
 }
 
 // protocolCode is the code of the log for a request answered with an error of
@@ -269,9 +279,10 @@ func operation(method []byte) config.Operations {
 	return config.OpHTTPOther
 }
 
-// answer sends a page of the proxy's own. With keep the connection goes on,
-// provided the request had no body and the client wants it.
-func (h *httpClient) answer(status int, c code, keep bool) {
+// answer sends a page of the proxy's own; reason says more than the status
+// does. With keep the connection goes on, provided the client wants it and what
+// is left of the request can be skipped.
+func (h *httpClient) answer(status int, c code, reason string, keep bool) {
 	s := (*session)(h)
 	st := s.http
 	s.code = c
@@ -279,7 +290,7 @@ func (h *httpClient) answer(status int, c code, keep bool) {
 		s.abort()
 		return
 	}
-	keep = keep && st.keepClient && st.body == bodyNone && !s.w.draining
+	keep = keep && st.keepClient && h.skippable() && !s.w.draining
 	s.log()
 	s.dropUpstream()
 	page := http1.AppendError(s.w.scratch[:0], status, http1.ErrorOptions{
@@ -287,13 +298,24 @@ func (h *httpClient) answer(status int, c code, keep bool) {
 		HTTP10: st.minor == 0 && keep,
 		Head:   st.head,
 		Realm:  realm,
+		Format: st.format,
+		Reason: reason,
 	})
 	s.cli.Write(page)
-	if !keep {
+	h.answered(keep)
+}
+
+// answered goes on after an answer of the proxy's own.
+func (h *httpClient) answered(keep bool) {
+	s := (*session)(h)
+	switch {
+	case !keep:
 		s.closeGently()
-		return
+	case s.http.body != bodyNone && !s.http.sent:
+		h.skipBody()
+	default:
+		h.nextRequest()
 	}
-	h.nextRequest()
 }
 
 // abort ends a session in the middle of an answer, so that the client sees
@@ -414,7 +436,7 @@ func (h *httpClient) timedOut() {
 		return
 	}
 	h.forgetTarget()
-	h.answer(408, codeTimeout, false)
+	h.answer(408, codeTimeout, "", false)
 }
 
 // httpExchange is a session between a request and the end of its response.
@@ -439,9 +461,9 @@ func (x *httpExchange) checkIdle() {
 		s.arm(min(left, exchangeCheckMS))
 		return
 	}
-	status := 504
+	status, reason := 504, "the server has not answered in time"
 	if !s.http.sent && !s.srv.Blocked() {
-		status = 408
+		status, reason = 408, "the rest of the request has not come in time"
 	}
 	if s.http.started {
 		// Whoever stopped, the answer cannot be completed any more.
@@ -451,7 +473,7 @@ func (x *httpExchange) checkIdle() {
 		s.release()
 		return
 	}
-	(*httpClient)(s).answer(status, codeTimeout, false)
+	(*httpClient)(s).answer(status, codeTimeout, reason, false)
 }
 
 // countHead counts a request's head, and what went with it, once: it may be

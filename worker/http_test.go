@@ -211,11 +211,11 @@ func TestStalePooledConnection(t *testing.T) {
 		t.Errorf("%d requests", n)
 	}
 	c.send("POST http://%s/3 HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", o.addr)
-	resp := c.want("POST", 502, "")
-	if !resp.Close {
-		t.Error("connection is kept after a request whose body may be left")
+	if resp := c.want("POST", 502, ""); resp.Close {
+		t.Error("connection ends after a request that has been read whole")
 	}
-	c.wantEnd()
+	c.get(o, "/4")
+	c.want("GET", 200, "hello")
 	// A connection that is closed twice in a row is not tried a third time.
 	o2 := startOrigin(t, func(c *net.TCPConn, _ *bufio.Reader, head string, n int) bool {
 		if strings.Contains(head, "/die") {
@@ -354,9 +354,33 @@ func TestPoolAfterReload(t *testing.T) {
 	}
 }
 
+// Another address than the client's has connections of its own, and so has
+// another source address of the service.
+func TestPoolOfClientAddress(t *testing.T) {
+	o := startOrigin(t, say(ok("hello"), true))
+	p := startProxy(t, "internal 127.0.0.1\nproxy -pPORT\nproxy -pPORT -e127.0.0.3\n")
+	for i, step := range []struct {
+		service int
+		from    string
+		want    int64
+	}{
+		{0, "127.0.0.1", 1}, {0, "127.0.0.2", 2}, {0, "127.0.0.1", 2}, {0, "127.0.0.2", 2},
+		{1, "127.0.0.1", 3}, {1, "127.0.0.2", 4}, {1, "127.0.0.1", 4},
+	} {
+		c := p.clientFrom(step.service, step.from)
+		c.get(o, "/")
+		c.want("GET", 200, "hello")
+		c.Close()
+		p.waitOpen(step.service, 0)
+		if n := o.accepts.Load(); n != step.want {
+			t.Errorf("step %d: %d connections, want %d", i, n, step.want)
+		}
+	}
+}
+
 // The idle connections are bounded in number; the oldest go first.
 func TestPoolIsBounded(t *testing.T) {
-	const clients = poolMax + 100
+	const clients = 2*poolMaxEach + 100
 	release := make(chan struct{})
 	var open atomic.Int64
 	o := startOrigin(t, func(c *net.TCPConn, r *bufio.Reader, _ string, _ int) bool {
@@ -369,8 +393,8 @@ func TestPoolIsBounded(t *testing.T) {
 	})
 	p := startProxy(t, "internal 127.0.0.1\nmaxconn 2000\nproxy -pPORT\n")
 	var list []*client
-	for range clients {
-		c := p.client(0)
+	for i := range clients {
+		c := p.clientFrom(0, []string{"127.0.0.1", "127.0.0.2"}[i%2])
 		c.get(o, "/")
 		list = append(list, c)
 	}
@@ -491,8 +515,8 @@ func TestRequestForms(t *testing.T) {
 		{"long target", "GET http://ORIGIN/" + strings.Repeat("a", 40<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n", 414, false},
 		{"long head", "GET http://ORIGIN/ HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("a", 70<<10) + "\r\n\r\n", 431, false},
 		{"many fields", "GET http://ORIGIN/ HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("A: b\r\n", 5000) + "\r\n", 431, false},
-		{"trace", "TRACE http://ORIGIN/ HTTP/1.1\r\nHost: x\r\nMax-Forwards: 0\r\n\r\n", 405, false},
-		{"options", "OPTIONS http://ORIGIN HTTP/1.1\r\nHost: x\r\nMax-Forwards: 0\r\n\r\n", 405, false},
+		{"trace", "TRACE http://ORIGIN/ HTTP/1.1\r\nHost: x\r\nMax-Forwards: 0\r\n\r\n", 200, true},
+		{"options", "OPTIONS http://ORIGIN HTTP/1.1\r\nHost: x\r\nMax-Forwards: 0\r\n\r\n", 200, true},
 		{"options forwarded", "OPTIONS http://ORIGIN HTTP/1.1\r\nHost: x\r\nMax-Forwards: 7\r\n\r\n", 200, true},
 		{"loop", "GET http://SELF/ HTTP/1.1\r\nHost: x\r\n\r\n", 400, false},
 		{"via", "GET http://ORIGIN/ HTTP/1.1\r\nHost: x\r\nVia: 1.1 " + viaName(p.cfg.Services[0].ID) + "\r\n\r\n", 508, false},
@@ -513,7 +537,7 @@ func TestRequestForms(t *testing.T) {
 			if resp.StatusCode != test.status {
 				t.Fatalf("status %d, want %d", resp.StatusCode, test.status)
 			}
-			if strings.Contains(body, "secret") || strings.Contains(body, o.addr) {
+			if strings.Contains(body, "secret") || strings.Contains(body, o.addr) && method != "TRACE" {
 				t.Errorf("the page tells what was asked: %q", body)
 			}
 			if !test.keeps {

@@ -108,6 +108,19 @@ func (p *proxy) client(i int) *client {
 	return &client{p.t, c, bufio.NewReader(c)}
 }
 
+// clientFrom is a client with an address of its own.
+func (p *proxy) clientFrom(i int, addr string) *client {
+	p.t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}, Timeout: 10 * time.Second}
+	c, err := d.Dial("tcp", p.addrs[i])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
+	return &client{p.t, c.(*net.TCPConn), bufio.NewReader(c)}
+}
+
 func (c *client) send(format string, args ...any) {
 	c.t.Helper()
 	if len(args) > 0 {

@@ -10,15 +10,18 @@ const (
 	// poolIdleMS is how long a server connection is kept without use, in
 	// milliseconds.
 	poolIdleMS = 30_000
-	// poolMax bounds the idle connections of a worker.
-	poolMax = 1024
+	// poolMax bounds the idle connections of a worker, poolMaxEach those of
+	// one client, user and target.
+	poolMax     = 1024
+	poolMaxEach = 512
 	// poolSweepMS is how often the pool looks for connections to close.
 	poolSweepMS = 1000
 )
 
 // originPool keeps idle connections to origin servers. A bucket holds those
-// for one service (as one configuration has it), user, host and port, so that
-// nobody is served over a connection that was opened for somebody else.
+// for one service (as one configuration has it, with its source addresses),
+// client address, user, host and port, so that nobody is served over a
+// connection that was opened for somebody else.
 type originPool struct {
 	w       *Worker
 	buckets map[string]*poolBucket
@@ -32,8 +35,9 @@ type originPool struct {
 }
 
 type poolBucket struct {
-	key  string
-	head *upstream // the one used last
+	key   string
+	head  *upstream // the one used last
+	count int
 }
 
 // poolLinks is the place of an idle connection in its bucket and in the list
@@ -70,6 +74,11 @@ func (p *originPool) init(w *Worker) {
 // makeKey writes the key of the session's present target into p.key.
 func (p *originPool) makeKey(s *session) {
 	k := append(p.key[:0], s.svc.poolKey...)
+	k = append(k, 0)
+	if addr := s.client.Addr(); addr.IsValid() {
+		ip := addr.As16()
+		k = append(k, ip[:]...)
+	}
 	k = append(append(k, 0), s.user...)
 	k = append(append(k, 0), s.host...)
 	if s.host == "" {
@@ -111,6 +120,11 @@ func (p *originPool) put(s *session, u *upstream) {
 		b = &poolBucket{key: string(p.key)}
 		p.buckets[b.key] = b
 	}
+	if b.count >= poolMaxEach {
+		p.w.freeUpstream(u)
+		return
+	}
+	b.count++
 	u.s = nil
 	k := p.takeLinks()
 	k.bucket, k.below, k.older, k.since = b, b.head, p.newest, p.w.loop.Now()
@@ -156,6 +170,7 @@ func (p *originPool) unlink(u *upstream) {
 	} else {
 		p.newest = k.older
 	}
+	k.bucket.count--
 	u.pool = nil
 	p.freeLinks(k)
 	p.count--

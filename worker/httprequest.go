@@ -26,19 +26,29 @@ func (h *httpClient) take(r *http1.Request, rest []byte, buffered bool, n int) {
 	s.cli.StopRead()
 	s.svc.cell.Add(ipc.Requests, 1)
 	h.note(r)
-	if status := unacceptable(r, s.svc.via); status != 0 {
+	if status, reason := unacceptable(r, s.svc.via); status != 0 {
 		h.keepRest(rest, buffered, n)
-		h.answer(status, protocolCode(status), false)
+		h.answer(status, protocolCode(status), reason, false)
 		return
 	}
 	creds := s.credentials(r)
+	switch {
+	case s.svc.AskUser == config.AskAlways && s.user == "":
+		h.keepRest(rest, buffered, n)
+		h.answerRefused(codeNoUser, 0)
+		return
+	case r.MaxForwards == 0:
+		h.keepRest(rest, buffered, n)
+		h.finalRecipient(r, creds)
+		return
+	}
 	if s.op == config.OpHTTPConnect {
 		s.dropUpstream()
 		h.keepRest(rest, buffered, n)
 		s.open(creds, connectOpener{})
 		return
 	}
-	head := http1.AppendRequestHead(s.w.headScratch[:0], r, http1.RequestOptions{Via: s.svc.via, KeepAlive: true})
+	head := http1.AppendRequestHead(s.w.headScratch[:0], r, s.requestOptions())
 	s.w.headScratch = head
 	if u := h.pooled(creds); u != nil {
 		s.srv = u
@@ -54,7 +64,7 @@ func (h *httpClient) take(r *http1.Request, rest []byte, buffered bool, n int) {
 		return
 	}
 	if !st.out.Append(s.w.loop, head) {
-		h.answer(431, codeHTTPError, false)
+		h.answer(431, codeHTTPError, "", false)
 		return
 	}
 	h.keepRest(rest, buffered, n)
@@ -84,7 +94,8 @@ func (h *httpClient) note(r *http1.Request) {
 	st.minor = int8(r.Minor)
 	st.head = string(r.Method) == "HEAD"
 	st.keepClient = r.KeepAlive
-	st.upgrade = r.Upgrade
+	st.upgrade, st.expect = r.Upgrade, r.Expect100
+	st.format = r.ErrorFormat()
 	switch {
 	case r.Chunked:
 		st.body = bodyChunked
@@ -98,19 +109,17 @@ func (h *httpClient) note(r *http1.Request) {
 }
 
 // unacceptable returns the status with which a request is refused that is
-// well-formed but not for a forward proxy, or 0.
-func unacceptable(r *http1.Request, via string) int {
+// well-formed but not for a forward proxy, and the reason; 0 for others.
+func unacceptable(r *http1.Request, via string) (status int, reason string) {
 	switch {
 	case r.Form == http1.OriginForm:
-		return 400
+		return 400, "the request line has a path only: a proxy needs the whole URL"
 	case r.Host == nil && !r.Addr.IsValid():
-		return 400
-	case r.MaxForwards == 0 && (string(r.Method) == "TRACE" || string(r.Method) == "OPTIONS"):
-		return 405
+		return 400, "the request names no server"
 	case r.HasVia(via):
-		return 508
+		return 508, ""
 	}
-	return 0
+	return 0, ""
 }
 
 func idempotent(method []byte) bool {
@@ -212,22 +221,24 @@ func (h *httpClient) send(head, rest []byte) int {
 	s.srv.StartRead()
 	s.arm(min(s.svc.exchangeMS, exchangeCheckMS))
 	used, whole := 0, true
+	var body []byte
 	switch st.body {
 	case bodyLength:
 		used = int(min(int64(len(rest)), st.bodyLeft))
 		st.bodyLeft -= int64(used)
+		body = rest[:used]
 		whole = st.bodyLeft == 0
 	case bodyChunked:
-		n, done, err := st.chunks.Pass(rest)
+		out, n, done, err := st.chunks.Pass(s.w.scratch[:0], rest)
 		if err != nil {
-			h.answer(400, codeHTTPError, false)
+			h.badChunks(err)
 			return -1
 		}
-		used, whole = n, done
+		body, used, whole = out, n, done
 	}
 	s.countHead(len(head) + used)
-	if used > 0 {
-		s.srv.Write2(head, rest[:used])
+	if len(body) > 0 {
+		s.srv.Write2(head, body)
 	} else {
 		s.srv.Write(head)
 	}
@@ -246,14 +257,16 @@ func (h *httpClient) send(head, rest []byte) int {
 func (h *httpClient) bodyData(p []byte) {
 	s := (*session)(h)
 	st := s.http
-	n, done, err := st.chunks.Pass(p)
+	out, n, done, err := st.chunks.Pass(s.w.scratch[:0], p)
 	if err != nil {
-		h.answer(400, codeHTTPError, false)
+		h.badChunks(err)
 		return
 	}
 	st.active = s.w.loop.Now()
 	s.countOut(n)
-	s.srv.Write(p[:n])
+	if len(out) > 0 {
+		s.srv.Write(out)
+	}
 	if !done {
 		if s.srv.Pending() > 0 {
 			s.cli.StopRead()
@@ -265,6 +278,12 @@ func (h *httpClient) bodyData(p []byte) {
 		s.buf.Append(s.w.loop, p[n:])
 	}
 	h.requestSent()
+}
+
+// badChunks answers a chunked body that is malformed.
+func (h *httpClient) badChunks(err error) {
+	status, reason := protocolError(err)
+	h.answer(status, protocolCode(status), reason, false)
 }
 
 // requestSent is called when the last of the request has been handed over.
@@ -309,9 +328,12 @@ func (connectOpener) refused(s *session, c code, errno unix.Errno) {
 
 // answerRefused answers a request that reached no server.
 func (h *httpClient) answerRefused(c code, errno unix.Errno) {
+	s := (*session)(h)
 	status := 502
 	switch {
 	case c >= codeDenied && c < codeNoUser:
+		status = 403
+	case c >= codeNoUser && c < codeSocket && s.svc.AskUser == config.AskNever:
 		status = 403
 	case c >= codeNoUser && c < codeSocket:
 		status = 407
@@ -320,7 +342,37 @@ func (h *httpClient) answerRefused(c code, errno unix.Errno) {
 	case errno == unix.ETIMEDOUT:
 		status = 504
 	}
-	h.answer(status, c, true)
+	h.answer(status, c, refusalReason(c, errno), true)
+}
+
+// refusalReason says why no server was reached. Unknown users and wrong
+// passwords are not told apart.
+func refusalReason(c code, errno unix.Errno) string {
+	switch {
+	case c == codeDenied:
+		return "a rule forbids it"
+	case c < codeNoUser:
+		return "no rule allows it"
+	case c == codeNoUser:
+		return "no user name has been given"
+	case c < codeSocket:
+		return "user name or password is wrong"
+	case c == codeNoResources:
+		return "the proxy is out of descriptors or memory"
+	case c == codeNoHost:
+		return "the host has not been found"
+	case c == codeSocket, c == codeBind:
+		return "the proxy has no address to connect from"
+	}
+	switch errno {
+	case unix.ETIMEDOUT:
+		return "the server has not accepted the connection in time"
+	case unix.ECONNREFUSED:
+		return "the server has refused the connection"
+	case unix.ENETUNREACH, unix.EHOSTUNREACH:
+		return "the server cannot be reached from here"
+	}
+	return "the connection to the server has failed"
 }
 
 // retry sends the request once more on a connection of its own, after one from

@@ -31,7 +31,7 @@ func (h *httpServer) OnData(_ *relay.Conn, p []byte) {
 		return
 	}
 	if !st.resp.Append(s.w.loop, p) {
-		h.broken()
+		h.broken(reasonLongHead)
 		return
 	}
 	h.parse(st.resp.Bytes(), true)
@@ -48,7 +48,8 @@ func (h *httpServer) parse(in []byte, buffered bool) {
 		r.Scan = st.respScan
 		n, err := r.Parse(in, st.head, false)
 		if err != nil {
-			h.broken()
+			_, reason := protocolError(err)
+			h.broken(reason)
 			return
 		}
 		if n == 0 {
@@ -81,7 +82,7 @@ func (h *httpServer) keepHead(in []byte, buffered bool) {
 	if buffered {
 		st.resp.Consume(s.w.loop, st.resp.Len()-len(in))
 	} else if !st.resp.Append(s.w.loop, in) {
-		h.broken()
+		h.broken(reasonLongHead)
 		return
 	}
 	s.boundRead(&s.srv.Conn, &st.resp)
@@ -170,6 +171,13 @@ func (h *httpServer) writeHead(head, body []byte) {
 	s.cli.Write2(head, body)
 }
 
+// writeChunks writes a piece of a chunked body as Chunked.Pass returned it.
+func (h *httpServer) writeChunks(head, out []byte) {
+	if len(head)+len(out) > 0 {
+		h.writeHead(head, out)
+	}
+}
+
 func (h *httpServer) flow(length int64) {
 	s := (*session)(h)
 	s.w.loop.StartFlow(&s.down, &s.srv.Conn, &s.cli, length, &s.svc.downSplice, &s.svc.down)
@@ -207,8 +215,8 @@ func (h *httpServer) chunkData(p []byte) {
 func (h *httpServer) passChunks(head, p []byte) {
 	s := (*session)(h)
 	st := s.http
-	n, done, err := st.respChunks.Pass(p)
-	h.writeHead(head, p[:n])
+	out, n, done, err := st.respChunks.Pass(s.w.scratch[:0], p)
+	h.writeChunks(head, out)
 	if err != nil {
 		s.code = protocolCode(502)
 		s.abort()
@@ -281,7 +289,7 @@ func (h *httpServer) OnFlow(f *relay.Flow) {
 func (h *httpServer) switchProtocols(r *http1.Response, rest []byte) {
 	s := (*session)(h)
 	if !s.http.upgrade || !s.http.sent {
-		h.broken()
+		h.broken("the server switches protocols unasked")
 		return
 	}
 	head := http1.AppendResponseHead(s.w.headScratch[:0], r, http1.ResponseOptions{Via: s.svc.via})
@@ -325,9 +333,11 @@ func (h *httpServer) keepUpstream(u *upstream) {
 	s.w.pool.put(s, u)
 }
 
-// broken ends an exchange whose server failed before the response began.
-func (h *httpServer) broken() {
-	(*httpClient)(h).answer(502, protocolCode(502), false)
+const reasonLongHead = "response head too large"
+
+// broken ends an exchange whose server answered with what is not a response.
+func (h *httpServer) broken(reason string) {
+	(*httpClient)(h).answer(502, protocolCode(502), reason, false)
 }
 
 // OnEOF comes when the server closes before the response is complete.
@@ -427,7 +437,7 @@ func (h *httpServer) lost(c code) {
 	case st.reused && st.retryable && st.resp.Len() == 0 && st.out.Len() > 0:
 		(*httpClient)(s).retry()
 	default:
-		(*httpClient)(s).answer(502, c, st.sent)
+		(*httpClient)(s).answer(502, c, "the server has closed the connection without an answer", st.sent)
 	}
 }
 

@@ -32,7 +32,7 @@ func (s *session) obey(now *service) {
 	before := s.svc.policy
 	s.svc = now
 	switch s.phase {
-	case phaseHandshake, phaseIdle:
+	case phaseHandshake, phaseIdle, phaseSkip:
 		return
 	case phaseResolve, phaseConnect:
 		s.dial.recheck = before
@@ -64,7 +64,7 @@ func (s *session) endByRules(c code) {
 		s.refuse(c, 0)
 	case phaseExchange:
 		(*httpClient)(s).answerRefused(c, 0)
-	case phaseIdle:
+	case phaseIdle, phaseSkip:
 		s.endQuietly()
 	case phaseRelay:
 		s.code = c

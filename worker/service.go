@@ -12,6 +12,7 @@ import (
 	"3proxyd/config"
 	"3proxyd/internal/sockopt"
 	"3proxyd/ipc"
+	"3proxyd/proto/http1"
 	"3proxyd/relay"
 	"3proxyd/resolver"
 )
@@ -50,7 +51,8 @@ type service struct {
 	answerMS           int64
 	exchangeMS, headMS int64
 	// via is the proxy's pseudonym in Via fields (RFC 9110 section 7.6.3).
-	via string
+	via            string
+	requestOptions http1.RequestOptions
 	// poolKey is the service's part of the key of a pooled server connection:
 	// one opened under other settings is not used.
 	poolKey string
@@ -83,6 +85,7 @@ func newService(w *Worker, g *generation, cfg *config.Config, sc *config.Service
 		list = lists[sc.ACL]
 		v.timed = usesTime(cfg.ACLs[sc.ACL])
 	}
+	v.requestOptions = clientInfo(sc.Anonymity, v.via)
 	v.policy = acl.NewPolicy(sc.Auth, list, users)
 	v.up = relay.Meter{Bytes: &v.cell[ipc.BytesOut], Spliced: &v.cell[ipc.BytesSpliced]}
 	v.down = relay.Meter{Bytes: &v.cell[ipc.BytesIn], Spliced: &v.cell[ipc.BytesSpliced]}

@@ -24,9 +24,10 @@ const (
 	phaseClosing
 	phaseAborting
 	phaseMoving
+	phaseSkip
 )
 
-var phaseNames = [...]string{"handshake", "resolve", "connect", "relay", "exchange", "idle", "closing", "aborting", "moving"}
+var phaseNames = [...]string{"handshake", "resolve", "connect", "relay", "exchange", "idle", "closing", "aborting", "moving", "skip"}
 
 // session is one client connection and what it leads to. Sessions are reused;
 // id tells the present use from an earlier one.

@@ -25,6 +25,7 @@ func TestNoAllocation(t *testing.T) {
 		resp    Response
 		scratch [MaxCredentials]byte
 		dst     = make([]byte, 0, 4096)
+		spelled = make([]byte, 0, 64)
 		in, out = []byte(browserRequest), []byte(nginxAnswer)
 		bad     = []byte("GET /a HTTP/1.1\r\n\r\n")
 		body    = []byte("5;x\r\nhello\r\n0\r\nA: b\r\n\r\n")
@@ -39,19 +40,19 @@ func TestNoAllocation(t *testing.T) {
 		if _, _, ok := ParseBasic(req.ProxyAuth, scratch[:]); !ok || req.HasVia("x") {
 			t.Fatal("credentials")
 		}
-		dst = AppendRequestHead(dst[:0], &req, RequestOptions{Via: "x"})
+		dst = AppendRequestHead(dst[:0], &req, RequestOptions{Via: "x", Tell: Forwarded, Client: testClient})
 		if n, err := resp.Parse(out, false, false); n != len(out) || err != nil {
 			t.Fatal(n, err)
 		}
 		dst = AppendResponseHead(dst[:0], &resp, ResponseOptions{Close: true})
 		var c Chunked
-		if _, done, err := c.Pass(body); !done || err != nil {
+		if _, _, done, err := c.Pass(spelled, body); !done || err != nil {
 			t.Fatal(done, err)
 		}
 		if _, err := req.Parse(bad); err == nil {
 			t.Fatal("no error")
 		}
-		dst = AppendEstablished(AppendError(dst[:0], 407, ErrorOptions{Realm: "proxy"}), 1)
+		dst = AppendEstablished(AppendError(dst[:0], 407, ErrorOptions{Realm: "proxy", Reason: "r", Format: Negotiate(req.Accept)}), 1)
 	}
 	round()
 	if n := testing.AllocsPerRun(100, round); n != 0 {
@@ -115,7 +116,7 @@ func BenchmarkChunkedPass(b *testing.B) {
 	b.SetBytes(int64(len(in)))
 	for b.Loop() {
 		var c Chunked
-		if _, _, err := c.Pass(in); err != nil {
+		if _, _, _, err := c.Pass(nil, in); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,13 +1,34 @@
 package http1
 
-import "strconv"
+import (
+	"net/netip"
+	"strconv"
+)
+
+// ClientField is the field that tells the server who the client is.
+type ClientField uint8
+
+// The fields.
+const (
+	NoClientField ClientField = iota
+	Forwarded                 // RFC 7239: for=, and by= with this proxy's pseudonym
+	XForwardedFor             // the address alone
+)
 
 // RequestOptions says how a request is sent on.
 type RequestOptions struct {
-	// Via is this proxy's pseudonym for a Via field, "" for none.
+	// Via is this proxy's pseudonym for Via and Forwarded fields, "" for none.
 	Via string
 	// KeepAlive asks the server to keep the connection.
 	KeepAlive bool
+	// Tell is the field added about Client, whose zero value stands for one
+	// without an address.
+	Tell   ClientField
+	Client netip.AddrPort
+	// Anonymous leaves out what the request says about clients and about
+	// proxies before this one: Forwarded, X-Forwarded-*, X-Real-IP, Client-IP,
+	// X-Client-IP and Via.
+	Anonymous bool
 }
 
 // AppendRequestHead appends the head of r as sent to the origin server: origin
@@ -23,11 +44,51 @@ func AppendRequestHead(dst []byte, r *Request, o RequestOptions) []byte {
 	dst = appendAuthority(dst, r)
 	dst = append(dst, "\r\n"...)
 	for i := range r.Fields {
-		dst = appendRequestField(dst, r, &r.Fields[i])
+		if f := &r.Fields[i]; !o.Anonymous || !f.tellsOfClient() {
+			dst = appendRequestField(dst, r, f)
+		}
 	}
 	dst = appendVia(dst, r.Minor, o.Via)
+	dst = appendClient(dst, &o)
 	dst = appendConnection(dst, r.Upgrade, !o.KeepAlive, false)
 	return append(dst, "\r\n"...)
+}
+
+func (f *Field) tellsOfClient() bool {
+	k := f.kindOf()
+	return k == kindClientInfo || k == kindVia
+}
+
+// appendClient appends the field about the client. A line of its own continues
+// the list of those received (RFC 7239 section 4, RFC 9110 section 5.3).
+func appendClient(dst []byte, o *RequestOptions) []byte {
+	switch o.Tell {
+	case Forwarded:
+		dst = appendNode(append(dst, "Forwarded: for="...), o.Client)
+		if o.Via != "" {
+			// An obfuscated identifier (RFC 7239 section 6.3).
+			dst = append(append(dst, ";by=_"...), o.Via...)
+		}
+	case XForwardedFor:
+		dst = append(dst, "X-Forwarded-For: "...)
+		if addr := o.Client.Addr(); addr.IsValid() {
+			dst = addr.AppendTo(dst)
+		} else {
+			dst = append(dst, "unknown"...)
+		}
+	default:
+		return dst
+	}
+	return append(dst, "\r\n"...)
+}
+
+// appendNode appends an address and port as a node of Forwarded (RFC 7239
+// section 6), which the colon before the port makes a quoted string.
+func appendNode(dst []byte, a netip.AddrPort) []byte {
+	if !a.IsValid() {
+		return append(dst, "unknown"...)
+	}
+	return append(a.AppendTo(append(dst, '"')), '"')
 }
 
 func appendAuthority(dst []byte, r *Request) []byte {

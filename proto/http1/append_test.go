@@ -3,8 +3,10 @@ package http1
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 )
@@ -98,6 +100,43 @@ func TestAppendRequestHead(t *testing.T) {
 		}
 		if got := string(AppendRequestHead(nil, &r, c.o)); got != c.want {
 			t.Errorf("%s:\n got %q\nwant %q", c.name, got, c.want)
+		}
+	}
+}
+
+var testClient = netip.MustParseAddrPort("192.0.2.7:1234")
+
+// TestClientFields checks what each way to tell of the client sends.
+func TestClientFields(t *testing.T) {
+	received := []string{"Forwarded: for=a", "X-Forwarded-For: b", "X-FORWARDED-Host: c", "X-Forwarded: d", "X-Real-IP: e",
+		"client-ip: f", "X-Client-IP: g", "Via: 1.1 h", "X-Other: i", "Accept: j"}
+	kept := append([]string{"GET / HTTP/1.1", "Host: example.com"}, received...)
+	stripped := []string{"GET / HTTP/1.1", "Host: example.com", "X-Other: i", "Accept: j"}
+	for _, c := range []struct {
+		name string
+		o    RequestOptions
+		want []string
+	}{
+		{"nothing", RequestOptions{}, kept},
+		{"Forwarded", RequestOptions{Via: "p", Tell: Forwarded, Client: testClient},
+			append(kept[:len(kept):len(kept)], "Via: 1.1 p", `Forwarded: for="192.0.2.7:1234";by=_p`)},
+		{"Forwarded, IPv6", RequestOptions{Tell: Forwarded, Client: netip.MustParseAddrPort("[2001:db8::1]:2")},
+			append(kept[:len(kept):len(kept)], `Forwarded: for="[2001:db8::1]:2"`)},
+		{"Forwarded, Unix socket", RequestOptions{Tell: Forwarded}, append(kept[:len(kept):len(kept)], "Forwarded: for=unknown")},
+		{"X-Forwarded-For", RequestOptions{Via: "p", Tell: XForwardedFor, Client: testClient},
+			append(kept[:len(kept):len(kept)], "Via: 1.1 p", "X-Forwarded-For: 192.0.2.7")},
+		{"X-Forwarded-For, Unix socket", RequestOptions{Tell: XForwardedFor}, append(kept[:len(kept):len(kept)], "X-Forwarded-For: unknown")},
+		{"anonymous", RequestOptions{Anonymous: true}, stripped},
+		{"another address", RequestOptions{Via: "p", Anonymous: true, Tell: XForwardedFor, Client: testClient},
+			append(stripped[:len(stripped):len(stripped)], "Via: 1.1 p", "X-Forwarded-For: 192.0.2.7")},
+	} {
+		var r Request
+		if _, err := r.Parse([]byte(get(received...))); err != nil {
+			t.Fatal(err)
+		}
+		c.o.KeepAlive = true
+		if got, want := string(AppendRequestHead(nil, &r, c.o)), lines(c.want...); got != want {
+			t.Errorf("%s:\n got %q\nwant %q", c.name, got, want)
 		}
 	}
 }
@@ -197,6 +236,61 @@ func TestAppendEstablished(t *testing.T) {
 	for minor, want := range []string{"HTTP/1.0 200 Connection established\r\n\r\n", "HTTP/1.1 200 Connection established\r\n\r\n"} {
 		if got := string(AppendEstablished(nil, minor)); got != want {
 			t.Errorf("1.%d: %q", minor, got)
+		}
+	}
+}
+
+// TestErrorFormats checks that every page is valid in every format.
+func TestErrorFormats(t *testing.T) {
+	for _, p := range pages {
+		for format, contentType := range contentTypes {
+			o := ErrorOptions{Format: Format(format), Reason: "malformed request line"}
+			resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(AppendError(nil, p.status, o))), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			if err != nil || resp.Header.Get("Content-Type") != contentType || !bytes.Contains(body, []byte(o.Reason)) {
+				t.Errorf("%d: %q, %q, %v", p.status, resp.Header.Get("Content-Type"), body, err)
+			}
+			var fields struct {
+				Status                int
+				Title, Detail, Reason string
+			}
+			if o.Format == JSON {
+				if err := json.Unmarshal(body, &fields); err != nil || fields.Status != p.status || fields.Title != p.title || fields.Detail != p.detail {
+					t.Errorf("%d: %+v, %v", p.status, fields, err)
+				}
+			}
+		}
+	}
+}
+
+func TestNegotiate(t *testing.T) {
+	for accept, want := range map[string]Format{
+		"":          HTML,
+		"*/*":       HTML,
+		"image/png": HTML,
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": HTML,
+		"application/json":                            JSON,
+		"application/json, text/plain, */*":           JSON,
+		"text/plain, application/json":                Text,
+		"text/plain":                                  Text,
+		"Text/Plain;charset=utf-8":                    Text,
+		"application/problem+json":                    JSON,
+		"application/*":                               JSON,
+		"text/html;q=0.5, application/json":           JSON,
+		"text/html, application/json;q=0.9":           HTML,
+		"application/json;q=0":                        HTML,
+		"application/json;q=2":                        HTML,
+		"application/json;q=0.x":                      HTML,
+		"application/json; v=1 ; q=0.1":               JSON,
+		"text/plain;q=0.001, text/html;q=.9":          Text,
+		",,,text/plain":                               Text,
+		strings.Repeat(",", maxRanges) + "text/plain": HTML,
+	} {
+		if got := Negotiate([]byte(accept)); got != want {
+			t.Errorf("%q: %d, want %d", accept, got, want)
 		}
 	}
 }

@@ -1,5 +1,7 @@
 package http1
 
+import "strconv"
+
 // The limits of a chunked body. Extensions and trailer fields are counted
 // over the whole body, in bytes.
 const (
@@ -37,14 +39,16 @@ const (
 // Chunked follows a body in the chunked transfer coding (RFC 9112 section
 // 7.1), in pieces of any size. The zero value is at the start of a body.
 //
-// It takes one spelling only: sizes of hexadecimal digits, no blanks around
-// them, CRLF as line end. So a body may be sent on as it came.
+// It takes sizes of hexadecimal digits, no blanks around them, CRLF as line end.
+// Extensions are dropped by Pass: they end at each hop (RFC 9112 section 7.1.1).
 type Chunked struct {
 	left     int64 // of the chunk's size, then of its data
 	ext      int32 // bytes of extensions so far
 	trailer  int32 // bytes of the trailer section so far
+	line     int32 // bytes of the line with the size so far
 	state    chunkState
 	digits   uint8
+	respell  bool  // the line with the size is not spelled as Pass does
 	nameLen  uint8 // of a trailer field's name, at most trailerName+1
 	nameByte [trailerName]byte
 	err      *Error
@@ -116,24 +120,82 @@ func (c *Chunked) Next(in []byte) (n int, data []byte, done bool, err error) {
 	return n, nil, false, nil
 }
 
-// Pass takes as much of in as belongs to the body, to be sent on as it is. On
-// an error n is what may be sent before it.
-func (c *Chunked) Pass(in []byte) (n int, done bool, err error) {
+// Pass takes n bytes of in, as much as belongs to the body, and returns what to
+// send on for them: a part of in, or when the sizes have leading zeros,
+// extensions or come in pieces, a body with the same data and trailer appended
+// to scratch. A size is sent on when its line is complete. On an error out is
+// what may be sent before it.
+func (c *Chunked) Pass(scratch, in []byte) (out []byte, n int, done bool, err error) {
+	if c.inSizeLine() {
+		return c.rewrite(scratch, in)
+	}
+	begun := *c
+	c.respell = false
 	for {
 		taken, _, done, err := c.Next(in[n:])
 		n += taken
-		if done || err != nil || n == len(in) {
-			return n, done, err
+		switch {
+		case c.respell:
+			*c = begun
+			return c.rewrite(scratch, in)
+		case err != nil || done:
+			return in[:n], n, done, err
+		case n < len(in):
+		case c.inSizeLine():
+			return in[:n-int(c.line)], n, false, nil
+		default:
+			return in, n, false, nil
 		}
 	}
+}
+
+// inSizeLine tells whether a size has begun whose line has not ended.
+func (c *Chunked) inSizeLine() bool {
+	return c.state == chunkDigits || c.state == chunkExt || c.state == chunkSizeLF
+}
+
+// rewrite is Pass for what must be spelled anew.
+func (c *Chunked) rewrite(out, in []byte) (_ []byte, n int, done bool, err error) {
+	switch c.state {
+	case chunkFailed:
+		return out, 0, false, c.err
+	case chunkDone:
+		return out, 0, true, nil
+	}
+	for n < len(in) && c.state != chunkDone {
+		if c.state == chunkData {
+			size := min(int64(len(in)-n), c.left)
+			out = append(out, in[n:n+int(size)]...)
+			c.took(size)
+			n += int(size)
+			continue
+		}
+		before := c.state
+		if e := c.step(in[n]); e != nil {
+			return out, n, false, c.fail(e)
+		}
+		switch {
+		case before == chunkSizeLF:
+			out = append(strconv.AppendInt(out, c.left, 16), "\r\n"...)
+		case before >= chunkDataCR:
+			out = append(out, in[n])
+		}
+		n++
+	}
+	return out, n, c.state == chunkDone, nil
 }
 
 // step takes one byte that is not data.
 func (c *Chunked) step(b byte) *Error {
 	switch c.state {
-	case chunkSize, chunkDigits:
+	case chunkSize:
+		c.state, c.digits, c.left, c.line = chunkDigits, 0, 0, 1
+		return c.sizeByte(b)
+	case chunkDigits:
+		c.line++
 		return c.sizeByte(b)
 	case chunkExt:
+		c.line++
 		return c.extByte(b)
 	case chunkSizeLF:
 		return c.sizeEnd(b)
@@ -157,10 +219,8 @@ func (c *Chunked) expect(b, want byte, next chunkState, e *Error) *Error {
 }
 
 func (c *Chunked) sizeByte(b byte) *Error {
-	if c.state == chunkSize {
-		c.state, c.digits, c.left = chunkDigits, 0, 0
-	}
 	if d := hexValue(b); d >= 0 {
+		c.respell = c.respell || c.digits > 0 && c.left == 0
 		c.digits++
 		if c.digits > maxSizeDigits || c.left > MaxChunk>>4 {
 			return errChunkSize
@@ -183,6 +243,7 @@ func (c *Chunked) sizeByte(b byte) *Error {
 }
 
 func (c *Chunked) countExt() *Error {
+	c.respell = true
 	if c.ext++; c.ext > MaxChunkExtensions {
 		return errChunkExtMax
 	}
@@ -260,7 +321,7 @@ func (c *Chunked) forbiddenTrailer() bool {
 	}
 	name := c.nameByte[:c.nameLen]
 	switch classify(name) {
-	case kindOther, kindVia:
+	case kindOther, kindVia, kindAccept, kindClientInfo:
 		return equalFold(name, "authorization") || equalFold(name, "content-encoding") ||
 			equalFold(name, "content-type") || equalFold(name, "content-range")
 	}

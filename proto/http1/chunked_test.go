@@ -47,10 +47,55 @@ func TestChunkedGood(t *testing.T) {
 				t.Errorf("%.40q/%d: done %v, %q, left %q, %v", c.in, size, ch.Done(), data, c.in[used:], err)
 			}
 		}
-		var ch Chunked
-		n, done, err := ch.Pass([]byte(c.in))
-		if !done || err != nil || n != len(c.in)-len(c.rest) {
-			t.Errorf("%.40q: Pass %d, %v, %v", c.in, n, done, err)
+		for _, size := range []int{1, 2, 3, 7, 1 << 20} {
+			out, n, done, err := passAll([]byte(c.in), size)
+			if !done || err != nil || n != len(c.in)-len(c.rest) {
+				t.Errorf("%.40q/%d: Pass %d, %v, %v", c.in, size, n, done, err)
+			}
+			checkSpelling(t, out, c.data)
+		}
+	}
+}
+
+// passAll runs a body through Pass in pieces of size bytes.
+func passAll(in []byte, size int) (out []byte, used int, done bool, err error) {
+	var c Chunked
+	for used < len(in) && !done && err == nil {
+		var n int
+		var piece []byte
+		piece, n, done, err = c.Pass(nil, in[used:min(used+size, len(in))])
+		out = append(out, piece...)
+		used += n
+	}
+	return out, used, done, err
+}
+
+// checkSpelling checks that a body that was passed on holds data, sizes without
+// leading zeros, and no extension.
+func checkSpelling(t *testing.T, out []byte, data string) {
+	t.Helper()
+	var c Chunked
+	same, n, done, err := c.Pass(nil, out)
+	if n != len(out) || !done || err != nil || c.respell || !bytes.Equal(same, out) {
+		t.Errorf("passed on: %.60q: %d, %v, %v", out, n, done, err)
+	}
+	if _, got, _, err := dechunk(out, len(out)); string(got) != data || err != nil {
+		t.Errorf("passed on: %.60q: data %.60q, %v", out, got, err)
+	}
+}
+
+func TestChunkedSpelling(t *testing.T) {
+	for _, c := range []struct{ in, out string }{
+		{"0\r\n\r\n", "0\r\n\r\n"},
+		{"000\r\n\r\n", "0\r\n\r\n"},
+		{"05\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n"},
+		{"5;a=b;c\r\nhello\r\n0;d\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n"},
+		{"2\r\nab\r\n2;x=\"y;z\"\r\ncd\r\n0\r\nA: b\r\n\r\n", "2\r\nab\r\n2\r\ncd\r\n0\r\nA: b\r\n\r\n"},
+	} {
+		for size := 1; size <= len(c.in); size++ {
+			if out, _, _, err := passAll([]byte(c.in), size); string(out) != c.out || err != nil {
+				t.Errorf("%q/%d: %q, %v", c.in, size, out, err)
+			}
 		}
 	}
 }
@@ -146,10 +191,10 @@ func TestChunkedSkip(t *testing.T) {
 	if c.Left() != 0 {
 		t.Fatalf("left %d", c.Left())
 	}
-	if n, done, err := c.Pass([]byte("\r\n0\r\n\r\n")); n != 7 || !done || err != nil {
+	if _, n, done, err := c.Pass(nil, []byte("\r\n0\r\n\r\n")); n != 7 || !done || err != nil {
 		t.Errorf("%d, %v, %v", n, done, err)
 	}
-	if n, done, err := c.Pass([]byte("x")); n != 0 || !done || err != nil {
+	if _, n, done, err := c.Pass(nil, []byte("x")); n != 0 || !done || err != nil {
 		t.Errorf("after the end: %d, %v, %v", n, done, err)
 	}
 	for _, wrong := range []int64{-1, 3} {
@@ -165,17 +210,17 @@ func TestChunkedSkip(t *testing.T) {
 }
 
 func passString(c *Chunked, s string) (int, error) {
-	n, _, err := c.Pass([]byte(s))
+	_, n, _, err := c.Pass(nil, []byte(s))
 	return n, err
 }
 
 func TestChunkedPassError(t *testing.T) {
-	var c Chunked
-	n, done, err := c.Pass([]byte("2\r\nab\r\nx"))
-	if n != len("2\r\nab") || done || err == nil {
-		t.Errorf("%d, %v, %v", n, done, err)
-	}
-	if !bytes.Equal([]byte("2\r\nab"), []byte("2\r\nab\r\nx")[:n]) {
-		t.Errorf("n = %d", n)
+	for _, in := range []string{"2\r\nab\r\nx", "2;a\r\nab\r\nx", "2\r\nab\r\n00x"} {
+		for size := 1; size <= len(in); size++ {
+			out, _, done, err := passAll([]byte(in), size)
+			if !strings.HasPrefix("2\r\nab\r\n", string(out)) || len(out) < len("2\r\nab") || done || err == nil {
+				t.Errorf("%q/%d: %q, %v, %v", in, size, out, done, err)
+			}
+		}
 	}
 }

@@ -15,6 +15,8 @@ const (
 	kindUnknown fieldKind = iota // not classified: made by a caller
 	kindOther
 	kindHop // for this connection only: never forwarded
+	kindAccept
+	kindClientInfo // says who a client or a proxy before this one is
 	kindConnection
 	kindContentLength
 	kindExpect
@@ -49,6 +51,9 @@ func classify(name []byte) fieldKind {
 		if equalFold(name, "expect") {
 			return kindExpect
 		}
+		if equalFold(name, "accept") {
+			return kindAccept
+		}
 	case 7:
 		if equalFold(name, "upgrade") {
 			return kindUpgrade
@@ -73,6 +78,10 @@ func classifyLong(name []byte) fieldKind {
 			return kindProxyConnection
 		}
 		return kindHop
+	case len(name) == 9:
+		if equalFold(name, "forwarded") || equalFold(name, "x-real-ip") || equalFold(name, "client-ip") {
+			return kindClientInfo
+		}
 	case len(name) == 10:
 		if equalFold(name, "connection") {
 			return kindConnection
@@ -80,8 +89,12 @@ func classifyLong(name []byte) fieldKind {
 		if equalFold(name, "keep-alive") {
 			return kindHop
 		}
+	case len(name) == 11 && equalFold(name, "x-client-ip"):
+		return kindClientInfo
 	case len(name) == 12 && equalFold(name, "max-forwards"):
 		return kindMaxForwards
+	case len(name) >= 11 && equalFold(name[:11], "x-forwarded"):
+		return kindClientInfo
 	case len(name) == 14:
 		if equalFold(name, "content-length") {
 			return kindContentLength
@@ -224,12 +237,17 @@ func dropNominated(fields []Field) {
 	}
 }
 
+// nominable tells whether a field has no role that would end with it.
+func (k fieldKind) nominable() bool {
+	return k == kindOther || k == kindAccept || k == kindClientInfo
+}
+
 func dropNamed(fields []Field, name []byte) {
 	if len(name) == 0 {
 		return
 	}
 	for i := range fields {
-		if fields[i].kind == kindOther && equalFoldBytes(fields[i].Name, name) {
+		if fields[i].kind.nominable() && equalFoldBytes(fields[i].Name, name) {
 			fields[i].kind = kindHop
 		}
 	}

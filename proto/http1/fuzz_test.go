@@ -184,9 +184,14 @@ func FuzzChunked(f *testing.F) {
 		if whole.Left() != cut.Left() {
 			t.Fatalf("left %d, %d", whole.Left(), cut.Left())
 		}
-		var pass Chunked
-		if n, done, passErr := pass.Pass(in); done != whole.Done() || passErr != err || err == nil && n != used {
-			t.Fatalf("Pass: %d, %v, %v", n, done, passErr)
+		for _, size := range []int{int(size) + 1, len(in) + 1} {
+			out, n, done, passErr := passAll(in, size)
+			if done != whole.Done() || passErr != err || err == nil && n != used {
+				t.Fatalf("Pass: %d, %v, %v", n, done, passErr)
+			}
+			if done {
+				checkSpelling(t, out, string(data))
+			}
 		}
 		if !whole.Done() {
 			return
@@ -228,12 +233,13 @@ func FuzzBasic(f *testing.F) {
 	})
 }
 
-// FuzzErrorPage checks that the operator's realm cannot break a page's head.
+// FuzzErrorPage checks that neither the operator's realm nor Accept can break a
+// page.
 func FuzzErrorPage(f *testing.F) {
-	f.Add("proxy", 407)
-	f.Add("a\r\n\"\\", 407)
-	f.Fuzz(func(t *testing.T, realm string, status int) {
-		page := AppendError(nil, status, ErrorOptions{Realm: realm, Allow: "GET"})
+	f.Add("proxy", 407, "text/html")
+	f.Add("a\r\n\"\\", 407, "application/json;q=0.5, text/plain; q=1.000")
+	f.Fuzz(func(t *testing.T, realm string, status int, accept string) {
+		page := AppendError(nil, status, ErrorOptions{Realm: realm, Allow: "GET", Format: Negotiate([]byte(accept))})
 		resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(page)), nil)
 		if err != nil {
 			t.Fatal(err)

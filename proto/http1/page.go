@@ -9,6 +9,11 @@ type ErrorOptions struct {
 	// HTTP10 tells that the client speaks HTTP/1.0, which must be told when
 	// its connection is kept.
 	HTTP10 bool
+	// Format is that of the body.
+	Format Format
+	// Reason says more than the status does; it must be a constant without
+	// characters that HTML or JSON escape.
+	Reason string
 	// Head leaves out the body: the request was HEAD.
 	Head bool
 	// Realm is that of the Basic challenge sent with 407.
@@ -18,8 +23,8 @@ type ErrorOptions struct {
 }
 
 type page struct {
-	status         int
-	reason, detail string
+	status        int
+	title, detail string
 }
 
 var pages = [...]page{
@@ -55,24 +60,25 @@ func findPage(status int) *page {
 	return internal
 }
 
-// The parts of a page, around and between reason and detail. The reason comes
-// twice.
+// The parts of a page, around and between title, detail and reason. The title
+// comes twice.
 const (
-	pageStart = "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>"
-	pageTitle = "</title></head>\n<body>\n<h1>"
-	pageHead  = "</h1>\n<p>"
-	pageEnd   = "</p>\n</body>\n</html>\n"
+	pageStart  = "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>"
+	pageTitle  = "</title></head>\n<body>\n<h1>"
+	pageHead   = "</h1>\n<p>"
+	pageReason = "</p>\n<p>Reason: "
+	pageEnd    = "</p>\n</body>\n</html>\n"
 )
 
 // AppendError appends a whole response with the status and a page that says
-// what it means. A status without a page is answered as 500. The page consists
-// of constants: nothing of a request comes back.
+// what it means, in the format asked for. A status without a page is answered
+// as 500. The page consists of constants: nothing of a request comes back.
 func AppendError(dst []byte, status int, o ErrorOptions) []byte {
 	p := findPage(status)
 	dst = appendTitle(append(dst, "HTTP/1.1 "...), p)
-	dst = append(dst, "\r\nContent-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\n"...)
-	size := len(pageStart) + len(pageTitle) + len(pageHead) + len(pageEnd) + 2*(len("500 ")+len(p.reason)) + len(p.detail)
-	dst = appendLength(dst, int64(size))
+	dst = append(append(dst, "\r\nContent-Type: "...), contentTypes[o.Format]...)
+	dst = append(dst, "\r\nCache-Control: no-store\r\n"...)
+	dst = appendLength(dst, int64(p.size(&o)))
 	if p.status == 407 {
 		dst = appendChallenge(dst, o.Realm)
 	}
@@ -83,15 +89,45 @@ func AppendError(dst []byte, status int, o ErrorOptions) []byte {
 	if o.Head {
 		return dst
 	}
+	return p.appendBody(dst, &o)
+}
+
+// size is the length in bytes of what appendBody appends.
+func (p *page) size(o *ErrorOptions) int {
+	var scratch [1024]byte
+	return len(p.appendBody(scratch[:0], o))
+}
+
+func (p *page) appendBody(dst []byte, o *ErrorOptions) []byte {
+	switch o.Format {
+	case Text:
+		dst = append(appendTitle(dst, p), '\n')
+		dst = append(append(dst, p.detail...), '\n')
+		if o.Reason != "" {
+			dst = append(append(append(dst, "Reason: "...), o.Reason...), '\n')
+		}
+		return dst
+	case JSON:
+		dst = strconv.AppendInt(append(dst, `{"status":`...), int64(p.status), 10)
+		dst = append(append(dst, `,"title":"`...), p.title...)
+		dst = append(append(dst, `","detail":"`...), p.detail...)
+		if o.Reason != "" {
+			dst = append(append(dst, `","reason":"`...), o.Reason...)
+		}
+		return append(dst, "\"}\n"...)
+	}
 	dst = appendTitle(append(dst, pageStart...), p)
 	dst = appendTitle(append(dst, pageTitle...), p)
 	dst = append(append(dst, pageHead...), p.detail...)
+	if o.Reason != "" {
+		dst = append(append(dst, pageReason...), o.Reason...)
+	}
 	return append(dst, pageEnd...)
 }
 
 func appendTitle(dst []byte, p *page) []byte {
 	dst = strconv.AppendInt(dst, int64(p.status), 10)
-	return append(append(dst, ' '), p.reason...)
+	return append(append(dst, ' '), p.title...)
 }
 
 // appendChallenge appends the Basic challenge (RFC 7617 section 2); the realm

@@ -42,7 +42,9 @@ type Request struct {
 	// does not relay upgrades clears it before AppendRequestHead.
 	Upgrade bool
 	// ProxyAuth is the value of Proxy-Authorization, nil when there is none.
-	ProxyAuth    []byte
+	ProxyAuth []byte
+	// Accept is the value of the first Accept field, nil without one.
+	Accept       []byte
 	HasHostField bool
 	// MaxForwards is that of TRACE and OPTIONS, -1 without; at 0 the request
 	// must not be forwarded (RFC 9110 section 7.6.2).
@@ -51,6 +53,9 @@ type Request struct {
 	// Scan is the progress on an incomplete head.
 	Scan Scan
 }
+
+// maxRequestLine is the length in bytes of the longest request line.
+const maxRequestLine = MaxMethod + MaxTarget + len("  HTTP/1.1\r\n")
 
 const maxMaxForwards = 999_999_999
 
@@ -96,18 +101,20 @@ func checkRequestSize(s *Scan, buf []byte, end int) *Error {
 		}
 		size++ // at least one more byte is to come
 	}
-	if size <= MaxHead {
-		return nil
-	}
-	if s.firstLineOpen() {
+	switch {
+	case end == 0 && s.firstLineOpen() && size > maxRequestLine:
 		return errTargetLong
+	case size > MaxHead:
+		return errHeadLong
 	}
-	return errHeadLong
+	return nil
 }
 
 func (r *Request) parseHead(head []byte) *Error {
 	line, rest := nextLine(head)
 	if err := r.parseRequestLine(line); err != nil {
+		// For ErrorFormat only.
+		r.Fields, _ = parseFields(r.Fields, rest, false)
 		return err
 	}
 	var err *Error
@@ -141,6 +148,10 @@ func (r *Request) addField(f *Field) *Error {
 			return errProxyAuth
 		}
 		r.ProxyAuth = f.Value
+	case kindAccept:
+		if r.Accept == nil {
+			r.Accept = f.Value
+		}
 	case kindExpect:
 		return r.addExpect(f.Value)
 	case kindMaxForwards:
@@ -219,6 +230,20 @@ func (r *Request) setFraming(fr *framing) *Error {
 		return errContent
 	}
 	return nil
+}
+
+// ErrorFormat returns the format in which the client wants an error, as far as
+// the head has been understood.
+func (r *Request) ErrorFormat() Format {
+	if r.Accept != nil {
+		return Negotiate(r.Accept)
+	}
+	for i := range r.Fields {
+		if r.Fields[i].kind == kindAccept {
+			return Negotiate(r.Fields[i].Value)
+		}
+	}
+	return HTML
 }
 
 // HasVia tells whether a Via field names the pseudonym, that is whether the

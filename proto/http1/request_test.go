@@ -111,6 +111,7 @@ var refused = []struct {
 	{"port with zero", lines("GET http://x:022/ HTTP/1.1", "Host: x"), 400},
 	{"two ports", lines("GET http://x:80:80/ HTTP/1.1", "Host: x"), 400},
 	{"target too long", lines("GET http://x/"+strings.Repeat("a", MaxTarget)+" HTTP/1.1", "Host: x"), 414},
+	{"target without end, half a head", "GET http://x/" + strings.Repeat("a", MaxTarget+MaxMethod), 414},
 	{"target without end", "GET http://x/" + strings.Repeat("a", MaxHead), 414},
 
 	// CONNECT.
