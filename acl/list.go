@@ -24,6 +24,9 @@ type Request struct {
 	// socket, a name that a parent resolves): it is in no target range.
 	NoAddr bool
 	Port   uint16
+	// AnyTarget asks whether some target may be allowed: Host, Addr and Port
+	// are not known yet, and rules are compared without them.
+	AnyTarget bool
 	// Op is exactly one operation.
 	Op config.Operations
 	// Weekday counts from 0, Sunday; Second from local midnight.
@@ -132,6 +135,9 @@ func (l *List) check(r *Request, user string) (Verdict, int) {
 	for i := range len(host) {
 		buf[i] = lower(host[i])
 	}
+	if r.AnyTarget {
+		return l.checkAnyTarget(&q)
+	}
 	none := int32(len(l.rules))
 	first := l.main.first(&q, none)
 	if v4, ok := ipaddr.Embedded(addr); ok {
@@ -146,6 +152,22 @@ func (l *List) check(r *Request, user string) (Verdict, int) {
 		return NeedAddr, rule
 	}
 	return verdict, rule
+}
+
+// checkAnyTarget is check for a request whose target is not known: Allow when a
+// rule allows some target that no rule before it denies for certain.
+func (l *List) checkAnyTarget(q *query) (Verdict, int) {
+	for i := range l.rules {
+		r := &l.rules[i]
+		switch {
+		case !r.matchesRequester(q):
+		case r.allow:
+			return Allow, i
+		case r.anyTarget && r.ports == nil:
+			return Deny, i
+		}
+	}
+	return NoMatch, -1
 }
 
 // targetOf splits the target in name and address; ok is false for a name that

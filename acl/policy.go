@@ -89,6 +89,18 @@ func (p *Policy) Recheck(r *Request, user string, before *Policy) Decision {
 	return p.decide(r, c, verified && p.users.sameSecret(before.users, user))
 }
 
+// Verified tells whether the method strong, if the service has it, accepts the
+// credentials.
+func (p *Policy) Verified(c *Creds) bool {
+	return slices.Contains(p.methods, config.AuthStrong) && c.user() != "" && p.users.Verify(c.User, c.pass()) == OK
+}
+
+// DecideAgain is Decide for a further request of a user whose credentials are
+// gone; verified is what Verified has said of them.
+func (p *Policy) DecideAgain(r *Request, user string, verified bool) Decision {
+	return p.decide(r, &Creds{HasUser: user != "", User: user}, verified)
+}
+
 // SameSecret reports whether a user whom before has allowed has the same secret
 // here, or needed none.
 func (p *Policy) SameSecret(before *Policy, user string) bool {

@@ -80,10 +80,15 @@ type query struct {
 }
 
 func (r *rule) matches(q *query) bool {
-	if r.ops&q.op != q.op && r.ops != 0 {
+	if r.ports != nil && !r.ports.contains(q.port) {
 		return false
 	}
-	if r.ports != nil && !r.ports.contains(q.port) {
+	return r.matchesRequester(q) && r.matchTarget(q)
+}
+
+// matchesRequester compares all but the target and its port.
+func (r *rule) matchesRequester(q *query) bool {
+	if r.ops&q.op != q.op && r.ops != 0 {
 		return false
 	}
 	if len(r.users) > 0 && !r.matchUser(q.user) {
@@ -95,10 +100,7 @@ func (r *rule) matches(q *query) bool {
 	if r.weekdays != 0 && r.weekdays>>q.weekday&1 == 0 {
 		return false
 	}
-	if len(r.times) > 0 && !r.matchTime(q.second) {
-		return false
-	}
-	return r.matchTarget(q)
+	return len(r.times) == 0 || r.matchTime(q.second)
 }
 
 func (r *rule) matchUser(user string) bool {
