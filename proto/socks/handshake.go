@@ -2,9 +2,9 @@ package socks
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net/netip"
 
-	"3proxyd/internal/ipaddr"
 	"3proxyd/proto/hostport"
 )
 
@@ -164,36 +164,23 @@ func (h *Handshake) request5(in []byte) (int, Step) {
 	if len(in) > 1 && (in[1] < Connect || in[1] > UDPAssociate) {
 		return h.fail(FailCommand)
 	}
-	if len(in) < 5 {
+	if len(in) < 4 {
 		return 0, More
 	}
-	size, prefix := 0, 0
-	switch in[3] {
-	case addrIPv4:
-		size = 4
-	case addrIPv6:
-		size = 16
-	case addrName:
-		size, prefix = int(in[4]), 1
-	default:
-		return h.fail(FailAddressType)
-	}
-	portAt := 4 + prefix + size
-	if len(in) < portAt+2 {
+	size, why := destinationSize(in[3:])
+	n := 3 + size
+	switch {
+	case why != FailNone:
+		return h.fail(why)
+	case size == 0 || len(in) < n:
 		return 0, More
 	}
 	h.Command = in[1]
-	host := in[4+prefix : portAt : portAt]
-	if in[3] == addrName {
-		var ok bool
-		if h.Addr, h.Host, ok = hostport.ParseHost(host); !ok {
-			return h.fail(FailHost)
-		}
-	} else {
-		addr, _ := netip.AddrFromSlice(host)
-		h.Addr = ipaddr.Canonical(addr)
+	h.Addr, h.Host, h.Port, why = parseDestination(in[3:n])
+	if why != FailNone {
+		return h.fail(why)
 	}
-	return h.finish(in[portAt:portAt+2], portAt+2)
+	return h.finish(n)
 }
 
 func (h *Handshake) request4(in []byte) (int, Step) {
@@ -222,7 +209,8 @@ func (h *Handshake) request4(in []byte) (int, Step) {
 		}
 	}
 	h.Command, h.User = in[1], user
-	return h.finish(in[2:4], n)
+	h.Port = binary.BigEndian.Uint16(in[2:])
+	return h.finish(n)
 }
 
 func (h *Handshake) unfinished(step Step) (int, Step) {
@@ -232,9 +220,8 @@ func (h *Handshake) unfinished(step Step) (int, Step) {
 	return 0, More
 }
 
-// finish takes the port in network byte order and ends the handshake.
-func (h *Handshake) finish(port []byte, n int) (int, Step) {
-	h.Port = uint16(port[0])<<8 | uint16(port[1])
+// finish ends the handshake with a request of n bytes.
+func (h *Handshake) finish(n int) (int, Step) {
 	if h.Port == 0 && h.Command == Connect {
 		return h.fail(FailPort)
 	}

@@ -6,7 +6,10 @@
 // "SOCKS 4A: A Simple Extension to SOCKS 4 Protocol".
 package socks
 
-import "net/netip"
+import (
+	"encoding/binary"
+	"net/netip"
+)
 
 // The protocol versions in Handshake.Version.
 const (
@@ -73,6 +76,9 @@ const (
 	FailPort
 	FailTooLong
 	FailSequence
+	// FailDatagram and FailFragment are of datagrams.
+	FailDatagram
+	FailFragment
 )
 
 var failureTexts = [...]string{
@@ -86,6 +92,8 @@ var failureTexts = [...]string{
 	"invalid port",
 	"user id or host name too long",
 	"handshake continued after its end",
+	"bad header of a datagram",
+	"fragment of a datagram",
 }
 
 // Error returns the failure in words.
@@ -139,25 +147,9 @@ func AppendAuthStatus(dst []byte, ok bool) []byte {
 // one of SOCKS 5, mapped by Reply4 for version 4. An addr that is not valid, or
 // that version 4 cannot express, is sent as zeros.
 func AppendReply(dst []byte, version, code byte, addr netip.AddrPort) []byte {
-	ip, port := addr.Addr().Unmap(), addr.Port()
 	if version == Version4 {
-		dst = append(dst, 0, Reply4(code), byte(port>>8), byte(port))
-		return appendIPv4(dst, ip)
+		dst = binary.BigEndian.AppendUint16(append(dst, 0, Reply4(code)), addr.Port())
+		return appendIPv4(dst, addr.Addr().Unmap())
 	}
-	dst = append(dst, Version5, code, 0)
-	if ip.Is6() {
-		b := ip.As16()
-		dst = append(append(dst, addrIPv6), b[:]...)
-	} else {
-		dst = appendIPv4(append(dst, addrIPv4), ip)
-	}
-	return append(dst, byte(port>>8), byte(port))
-}
-
-func appendIPv4(dst []byte, ip netip.Addr) []byte {
-	if !ip.Is4() {
-		return append(dst, 0, 0, 0, 0)
-	}
-	b := ip.As4()
-	return append(dst, b[:]...)
+	return appendDestination(append(dst, Version5, code, 0), addr)
 }

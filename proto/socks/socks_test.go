@@ -96,6 +96,8 @@ var handshakeCases = []struct {
 	{name: "5 command 0", in: noAuth5 + "\x05\x00\x00\x01\x0a\x00\x00\x01\x00\x50", step: Fail, err: FailCommand},
 	{name: "5 command 4", in: noAuth5 + "\x05\x04", step: Fail, err: FailCommand},
 	{name: "5 address type 2", in: noAuth5 + "\x05\x01\x00\x02\x0a\x00\x00\x01\x00\x50", step: Fail, err: FailAddressType},
+	{name: "5 unknown address type, and no more", in: noAuth5 + "\x05\x01\x00\x02", step: Fail, err: FailAddressType},
+	{name: "5 name, and no more", in: noAuth5 + "\x05\x01\x00\x03", step: More},
 	{name: "5 request of version 4", in: noAuth5 + "\x04", step: Fail, err: FailVersion},
 	{name: "5 short", in: noAuth5 + "\x05\x01\x00\x01\x0a\x00\x00\x01\x00", step: More},
 
@@ -214,7 +216,7 @@ func TestAppend(t *testing.T) {
 }
 
 func TestFailure(t *testing.T) {
-	for f := FailNone; f <= FailSequence+1; f++ {
+	for f := FailNone; f <= FailFragment+1; f++ {
 		if f.Error() == "" {
 			t.Errorf("failure %d has no text", f)
 		}
