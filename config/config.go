@@ -212,6 +212,14 @@ type Service struct {
 	// Anonymity (-a) and AskUser (-u) are of the HTTP proxy.
 	Anonymity Anonymity `json:"anonymity,omitempty"`
 	AskUser   AskUser   `json:"ask_user,omitempty"`
+	// AdvertisedInternal is told to SOCKS clients instead of the address that
+	// takes their datagrams (-Ni), AdvertisedExternal instead of the source
+	// address of CONNECT and the listening address of BIND (-Ne).
+	AdvertisedInternal Advertised `json:"advertised_internal,omitzero"`
+	AdvertisedExternal Advertised `json:"advertised_external,omitzero"`
+	// UDPDestinations is what a new destination within a UDP association of
+	// SOCKS leads to (-U).
+	UDPDestinations UDPDestinations `json:"udp_destinations,omitempty"`
 
 	ListenOptions []SockOpt `json:"listen_options,omitempty"`
 	ClientOptions []SockOpt `json:"client_options,omitempty"`
@@ -343,6 +351,25 @@ type Grace struct {
 
 // DefaultSplice is what a service without -s uses.
 var DefaultSplice = Splice{Mode: 7, Min: 16384, Streak: 2, Small: 4096}
+
+// Advertised are addresses that clients are told instead of our own, because of
+// a translation (NAT) in between; the zero Addr is none.
+type Advertised struct {
+	V4 netip.Addr `json:"v4"`
+	V6 netip.Addr `json:"v6"`
+}
+
+// UDPDestinations is a set of what a new destination within a UDP association
+// leads to. The first destination always leads to both.
+type UDPDestinations uint8
+
+// The members of UDPDestinations.
+const (
+	// UDPLog writes a line of the access log for each destination.
+	UDPLog UDPDestinations = 1 << iota
+	// UDPAuthorize asks the access list about each destination.
+	UDPAuthorize
+)
 
 // SockOpt is one socket option of -ol, -oc or -os. Text is the value of an
 // option that takes a string (TCP_CONGESTION), else Value is.

@@ -30,6 +30,7 @@ func (l *loader) newOptions(kind Kind, c call) *options {
 		Auth: slices.Clone(st.auth), ACL: -1,
 		MaxConn: st.maxConn, Force: st.force, Backlog: st.backlog, Timeouts: st.timeouts,
 		Log: st.log, LogFormat: st.logFormat, Splice: DefaultSplice,
+		UDPDestinations: kind.udpDestinations(),
 	}}
 }
 
@@ -71,17 +72,21 @@ var optionTable = []struct {
 	{"C", (*options).closeBoth},
 	{"a", (*options).anonymity},
 	{"u", (*options).askUser},
+	{"Ni", (*options).advertiseInternal},
+	{"Ne", (*options).advertiseExternal},
+	{"N", (*options).advertiseExternal},
+	{"U", (*options).udpDestinations},
 }
 
 // laterOptions are the first letters, or the whole, of options that 3proxy
 // has as well.
 var laterOptions = []string{
-	"Di", "De", "D", "ni", "ne", "n", "Ni", "Ne", "N", "H",
-	"l", "t", "R", "r", "U", "or", "oR", "P", "c",
+	"Di", "De", "D", "ni", "ne", "n", "H",
+	"l", "t", "R", "r", "or", "oR", "P", "c",
 	"f", "h", "T", "S", "d", "I", "x", "X", "F",
 }
 
-var allOptions = []string{"-p", "-i", "-e", "-4", "-6", "-46", "-64", "-s", "-g", "-b", "-C", "-a", "-u", "-ol", "-oc", "-os"}
+var allOptions = []string{"-p", "-i", "-e", "-4", "-6", "-46", "-64", "-s", "-g", "-b", "-C", "-a", "-u", "-ol", "-oc", "-os", "-Ni", "-Ne", "-U"}
 
 func (o *options) option(w word) {
 	body := w.from(1)

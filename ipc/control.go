@@ -214,6 +214,9 @@ type Session struct {
 	Service string `json:"service"`
 	Client  string `json:"client"`
 	User    string `json:"user,omitempty"`
+	// Op is the operation of the access lists that the session is for; it is
+	// missing while nothing has been asked for.
+	Op string `json:"op,omitempty"`
 	// Target is the requested host:port, Server the address in use.
 	Target string  `json:"target,omitempty"`
 	Server string  `json:"server,omitempty"`

@@ -26,9 +26,10 @@ type AcceptHandler interface {
 	OnExhausted(l *Listener, errno unix.Errno)
 }
 
-// Listener is a listening socket, level-triggered. The descriptor is borrowed:
-// Pause takes it out of the epoll set before its owner may close it, because
-// the same socket is open in other processes as well.
+// Listener is a listening socket, level-triggered. The descriptor is borrowed
+// unless ListenTCP has opened it: Pause takes it out of the epoll set before its
+// owner may close it, because the same socket is open in other processes as
+// well.
 type Listener struct {
 	loop   *Loop
 	h      AcceptHandler
@@ -38,6 +39,7 @@ type Listener struct {
 	gen    uint32
 	shared bool
 	active bool
+	owned  bool
 }
 
 // FD returns the descriptor.

@@ -151,6 +151,16 @@ func (s *listener) Admit(*relay.Listener) bool {
 	return false
 }
 
+// roomFor reports whether a session of v may open n more descriptors, and warns
+// when it may not.
+func (w *Worker) roomFor(v *service, n int) bool {
+	if w.loop.Descriptors()+n <= w.maxConnFDs() || w.pool.evict(n) > 0 {
+		return true
+	}
+	w.warnResources(v, unix.EMFILE)
+	return false
+}
+
 // maxConnFDs is the number of descriptors that connections and pipes may use.
 func (w *Worker) maxConnFDs() int { return w.maxFDs - fdReserve - len(w.listeners) }
 

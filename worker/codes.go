@@ -25,8 +25,10 @@ const (
 	codeServerReset code = 96
 	codeNoHost      code = 100
 	codeSocksError  code = 400
-	codeHTTPError   code = 500
-	codeUnsupported code = 999
+	// codeBindAbandoned: the client of a BIND went before its peer came.
+	codeBindAbandoned code = 460
+	codeHTTPError     code = 500
+	codeUnsupported   code = 999
 )
 
 // count raises the counter of the class a code belongs to.

@@ -3,9 +3,11 @@ package worker
 import (
 	"bufio"
 	"encoding/json"
+	"math/bits"
 	"os"
 	"time"
 
+	"3proxyd/config"
 	"3proxyd/ipc"
 )
 
@@ -31,6 +33,7 @@ func (s *session) describe() ipc.Session {
 		Worker:   s.w.slot,
 		Service:  s.svc.ID,
 		User:     s.user,
+		Op:       s.opName(),
 		State:    phaseNames[s.phase],
 		AgeSec:   float64(s.w.loop.Now()-s.start) / 1000,
 		BytesIn:  s.bytesIn(),
@@ -41,13 +44,30 @@ func (s *session) describe() ipc.Session {
 	}
 	if t := s.svc.Target; t != nil && t.Unix != "" {
 		d.Target = "unix:" + t.Unix
-	} else if s.port != 0 {
+	} else if s.port != 0 || s.op == config.OpBind || s.op == config.OpUDPAssoc {
 		d.Target = string(s.appendTarget(nil))
 	}
 	if s.srv != nil && s.srv.addr.IsValid() {
 		d.Server = s.srv.addr.String()
 	}
 	return d
+}
+
+// opNames has the name of each operation, by its bit.
+var opNames = func() (names [32]string) {
+	for i := range names {
+		names[i] = config.Operations(1 << i).String()
+	}
+	return names
+}()
+
+// opName is the name of the operation that the session is for, "" before it has
+// asked.
+func (s *session) opName() string {
+	if s.op == 0 || s.port == 0 && s.phase == phaseHandshake {
+		return ""
+	}
+	return opNames[bits.TrailingZeros32(uint32(s.op))&31]
 }
 
 func writeSessions(f *os.File, list []ipc.Session) {

@@ -360,7 +360,7 @@ func (w *Worker) dropDial(s *session) {
 		}
 	}
 	if d.wait != nil {
-		d.wait.leave(s)
+		d.wait.leave((*dialName)(s))
 	}
 	*d = dialState{free: w.freeDials}
 	w.freeDials = d

@@ -162,15 +162,14 @@ func (s *session) logText() []byte {
 	if s.text.Len() > 0 {
 		return s.text.Bytes()
 	}
-	if s.port == 0 {
-		return nil
-	}
 	command := "CONNECT "
-	switch s.op {
-	case config.OpBind:
+	switch {
+	case s.op == config.OpBind:
 		command = "BIND "
-	case config.OpUDPAssoc:
-		command = "UDPASSOC "
+	case s.op == config.OpUDPAssoc:
+		command = "UDPMAP "
+	case s.port == 0:
+		return nil
 	}
 	b := append(s.w.scratch[:0], command...)
 	b = s.appendTarget(b)

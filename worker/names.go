@@ -60,11 +60,32 @@ type nameKey struct {
 	family resolver.Family
 }
 
-// nameWait is a lookup and the sessions that wait for it.
+// nameWait is a lookup and those who wait for it.
 type nameWait struct {
 	nameKey
 	client  netip.Addr // who asked first
-	waiting []*session
+	waiting []nameWaiter
+}
+
+// nameWaiter wants to know the addresses of a name.
+type nameWaiter interface {
+	// named is called with the addresses, or without when there are none. The
+	// wait is over by then.
+	named(addrs []netip.Addr)
+}
+
+// dialName is a session that waits for the name of its target.
+type dialName session
+
+func (d *dialName) named(addrs []netip.Addr) {
+	s := (*session)(d)
+	s.dial.wait = nil
+	s.w.loop.StopTimer(&s.timer)
+	if len(addrs) == 0 {
+		s.refuse(codeNoHost, 0)
+		return
+	}
+	s.resolved(addrs)
 }
 
 func newNames(w *Worker, cfg config.Resolver, dnsTimeout int) (*names, error) {
@@ -123,17 +144,27 @@ func (n *names) cached(name string, family resolver.Family) ([]netip.Addr, nameS
 
 // ask has s.resolved called when the name of s is known, or s.refuse.
 func (n *names) ask(s *session) {
-	key := nameKey{s.host, s.svc.family}
+	s.dial.wait = n.wait(nameKey{s.host, s.svc.family}, s.client.Addr(), (*dialName)(s))
+	s.arm(n.patience(s.svc))
+}
+
+// wait has v.named called, later, when what a client has asked for is known.
+func (n *names) wait(key nameKey, client netip.Addr, v nameWaiter) *nameWait {
 	wait := n.waits[key]
 	if wait == nil {
-		wait = &nameWait{nameKey: key, client: s.client.Addr()}
+		wait = &nameWait{nameKey: key, client: client}
 		n.waits[key] = wait
 		n.queue = append(n.queue, wait)
 	}
-	wait.waiting = append(wait.waiting, s)
-	s.dial.wait = wait
-	s.arm(min(n.timeout.Milliseconds(), lookupServers*seconds(s.svc.Timeouts.DNS)))
+	wait.waiting = append(wait.waiting, v)
 	n.startQueued()
+	return wait
+}
+
+// patience is how long a request of a service waits for its name, in
+// milliseconds.
+func (n *names) patience(v *service) int64 {
+	return min(n.timeout.Milliseconds(), lookupServers*seconds(v.Timeouts.DNS))
 }
 
 // startQueued starts lookups that wait, in order, but for those of clients that
@@ -185,37 +216,33 @@ func (n *names) answered(wait *nameWait, answer resolver.Answer) {
 	if errors.Is(answer.Err, resolver.ErrTemporary) {
 		n.w.warnNames(answer.Err)
 	}
-	waiting := wait.waiting
-	wait.waiting = nil
-	for _, s := range waiting {
-		if s == nil {
-			continue
-		}
-		s.dial.wait = nil
-		s.w.loop.StopTimer(&s.timer)
-		if answer.Err != nil || len(answer.Addrs) == 0 {
-			s.refuse(codeNoHost, 0)
-		} else {
-			s.resolved(answer.Addrs)
+	addrs := answer.Addrs
+	if answer.Err != nil {
+		addrs = nil
+	}
+	// One that is called may have another leave.
+	for _, v := range wait.waiting {
+		if v != nil {
+			v.named(addrs)
 		}
 	}
 	n.startQueued()
 }
 
-// wanted reports whether a session still waits.
+// wanted reports whether somebody still waits.
 func (wait *nameWait) wanted() bool {
-	for _, s := range wait.waiting {
-		if s != nil {
+	for _, v := range wait.waiting {
+		if v != nil {
 			return true
 		}
 	}
 	return false
 }
 
-// leave takes a session that no longer waits off the list.
-func (wait *nameWait) leave(s *session) {
+// leave takes one that no longer waits off the list.
+func (wait *nameWait) leave(v nameWaiter) {
 	for i, other := range wait.waiting {
-		if other == s {
+		if other == v {
 			wait.waiting[i] = nil
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"3proxyd/acl"
 	"3proxyd/ipc"
+	"3proxyd/proto/socks"
 )
 
 // recheckSessions applies the rules of a new generation to the sessions of
@@ -36,6 +37,9 @@ func (s *session) obey(now *service) {
 		return
 	case phaseResolve, phaseConnect:
 		s.dial.recheck = before
+	case phaseBind:
+		s.obeyBind(now.policy, before)
+		return
 	}
 	addr := s.addr
 	if s.srv != nil && s.srv.addr.IsValid() {
@@ -74,5 +78,7 @@ func (s *session) endByRules(c code) {
 		s.release()
 	case phaseHandshake:
 		s.fail(c)
+	case phaseBind:
+		(*socksClient)(s).reject(c, socks.ReplyNotAllowed)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"3proxyd/acl"
 	"3proxyd/config"
 	"3proxyd/internal/sockopt"
+	"3proxyd/internal/sys"
 	"3proxyd/ipc"
 	"3proxyd/proto/http1"
 	"3proxyd/relay"
@@ -38,6 +39,7 @@ type service struct {
 	family           resolver.Family
 	prefer6          bool
 	prepareServer    func(fd int32) unix.Errno
+	prepareAccepted  func(fd int32) unix.Errno // of listening sockets for servers
 	noDelay          bool
 	log              *logFile
 	format           *accesslog.Format
@@ -102,6 +104,7 @@ func newService(w *Worker, g *generation, cfg *config.Config, sc *config.Service
 		v.answerMS = v.lingerMS
 	}
 	v.noDelay = noDelay(sc.ServerOptions)
+	v.prepareAccepted = acceptedPreparer(sc.ServerOptions)
 	return v, v.openLog(w, g)
 }
 
@@ -147,6 +150,18 @@ func serverPreparer(opts []config.SockOpt) func(fd int32) unix.Errno {
 		return nil
 	}
 	return func(fd int32) unix.Errno { return applyOptions(fd, opts) }
+}
+
+// acceptedPreparer sets the -os options, and TCP_NODELAY by default, on a
+// listening socket: what it accepts inherits them.
+func acceptedPreparer(opts []config.SockOpt) func(fd int32) unix.Errno {
+	nagle := !noDelay(opts)
+	return func(fd int32) unix.Errno {
+		if !nagle {
+			sys.SetInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+		}
+		return applyOptions(fd, opts)
+	}
 }
 
 // noDelay reports whether server connections get TCP_NODELAY: unless an option

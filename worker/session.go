@@ -25,9 +25,11 @@ const (
 	phaseAborting
 	phaseMoving
 	phaseSkip
+	phaseBind
+	phaseAssociate
 )
 
-var phaseNames = [...]string{"handshake", "resolve", "connect", "relay", "exchange", "idle", "closing", "aborting", "moving", "skip"}
+var phaseNames = [...]string{"handshake", "resolve", "connect", "relay", "exchange", "idle", "closing", "aborting", "moving", "skip", "bind", "associate"}
 
 // session is one client connection and what it leads to. Sessions are reused;
 // id tells the present use from an earlier one.
@@ -251,6 +253,8 @@ func (s *session) OnTimer(*relay.Timer) {
 		(*aborting)(s).check()
 	case phaseClosing:
 		(*closing)(s).timedOut()
+	case phaseBind:
+		s.bindTimedOut()
 	default:
 		s.handshakeTimedOut()
 	}
@@ -308,13 +312,22 @@ func (s *session) aclRequest(addr netip.Addr, noAddr bool) acl.Request {
 		Host:   s.host,
 		Addr:   addr,
 		NoAddr: noAddr,
-		Port:   s.port,
+		Port:   s.aclPort(),
 		Op:     s.op,
 	}
 	if s.svc.timed {
 		r.Weekday, r.Second = s.w.clock.local(s.w.loop.Now())
 	}
 	return r
+}
+
+// aclPort is the port that the access list sees: that of the peer when a BIND
+// has not named one.
+func (s *session) aclPort() uint16 {
+	if s.port == 0 && s.srv != nil {
+		return s.srv.addr.Port()
+	}
+	return s.port
 }
 
 // setHost stores the requested name, lower case; the string is made anew only

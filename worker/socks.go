@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"errors"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +20,11 @@ type socksState struct {
 	// request and forgotten with the state.
 	creds acl.Creds
 	begun bool // the client has sent something
-	free  *socksState
+	// verified says that the password of the session's user has been verified;
+	// it is set when the credentials are forgotten before the state is.
+	verified bool
+	bind     *peerWait
+	free     *socksState
 }
 
 func (w *Worker) newSocks() *socksState {
@@ -36,6 +39,7 @@ func (w *Worker) newSocks() *socksState {
 
 func (w *Worker) dropSocks(s *session) {
 	if st := s.socks; st != nil {
+		w.dropPeerWait(st)
 		*st = socksState{free: w.freeSocks}
 		w.freeSocks = st
 		s.socks = nil
@@ -182,12 +186,15 @@ func (h *socksClient) request() {
 	s := (*session)(h)
 	s.cli.StopRead()
 	s.cli.SetReadSize(s.svc.headRead())
-	if s.op != config.OpConnect {
+	switch s.op {
+	case config.OpBind:
+		h.bind()
+	case config.OpUDPAssoc:
 		s.setUser(s.socks.creds.User)
 		h.reject(codeUnsupported, socks.ReplyCommandUnsupported)
-		return
+	default:
+		s.open(&s.socks.creds, socksOpener{})
 	}
-	s.open(&s.socks.creds, socksOpener{})
 }
 
 // reject sends a reply other than success and ends the session.
@@ -229,8 +236,11 @@ func (h *socksClient) OnError(*relay.Conn, unix.Errno) { (*session)(h).fail(code
 type socksOpener struct{}
 
 func (socksOpener) opened(s *session) {
-	reply := socks.AppendReply(s.w.scratch[:0], s.socks.shake.Version, socks.ReplySucceeded, s.srv.LocalAddr())
-	s.cli.Write(reply)
+	local := s.srv.LocalAddr()
+	if told := advertised(&s.svc.AdvertisedExternal, local.Addr()); told.IsValid() {
+		local = netip.AddrPortFrom(told, local.Port())
+	}
+	(*socksClient)(s).replyBound(local)
 	s.svc.cell.Add(ipc.Requests, 1)
 	s.w.dropSocks(s)
 	s.startTunnel()
@@ -240,19 +250,27 @@ func (socksOpener) refused(s *session, c code, errno unix.Errno) {
 	(*socksClient)(s).reject(c, replyOf(c, errno))
 }
 
-// replyOf returns the SOCKS 5 reply for a code (RFC 1928 section 6).
+// replyOf returns the SOCKS 5 reply for a code (RFC 1928 section 6). "TTL
+// expired" is what servers say when nobody answers; the router that says so of a
+// packet makes the host unreachable for connect(2).
 func replyOf(c code, errno unix.Errno) byte {
 	switch {
 	case c >= codeDenied && c < codeSocket:
 		return socks.ReplyNotAllowed
 	case c == codeNoHost:
 		return socks.ReplyHostUnreachable
-	case errors.Is(errno, unix.ECONNREFUSED):
+	}
+	switch errno {
+	case unix.ECONNREFUSED:
 		return socks.ReplyConnectionRefused
-	case errors.Is(errno, unix.ENETUNREACH), errors.Is(errno, unix.EAFNOSUPPORT):
+	case unix.ENETUNREACH, unix.ENETDOWN, unix.EAFNOSUPPORT:
 		return socks.ReplyNetworkUnreachable
-	case errors.Is(errno, unix.EHOSTUNREACH), errors.Is(errno, unix.ETIMEDOUT):
+	case unix.EHOSTUNREACH, unix.EHOSTDOWN:
 		return socks.ReplyHostUnreachable
+	case unix.ETIMEDOUT:
+		return socks.ReplyTTLExpired
+	case unix.EPERM, unix.EACCES: // a packet filter of this host
+		return socks.ReplyNotAllowed
 	}
 	return socks.ReplyGeneralFailure
 }

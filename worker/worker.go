@@ -81,6 +81,7 @@ type Worker struct {
 	freeUpstreams *upstream
 	freeDials     *dialState
 	freeSocks     *socksState
+	freePeerWaits *peerWait
 	freeHTTP      *httpState
 
 	// Scratch memory, valid until the next callback.

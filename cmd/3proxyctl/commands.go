@@ -146,12 +146,12 @@ func (s *session) conns(ctx context.Context) error {
 	}
 	t := s.table()
 	header := sync.OnceFunc(func() {
-		fmt.Fprintln(t, "WORKER\tID\tSERVICE\tCLIENT\tUSER\tTARGET\tSERVER\tSTATE\tAGE\tIN\tOUT")
+		fmt.Fprintln(t, "WORKER\tID\tSERVICE\tCLIENT\tUSER\tOP\tTARGET\tSERVER\tSTATE\tAGE\tIN\tOUT")
 	})
 	err := s.client.Conns(ctx, func(c ipc.Session) error {
 		header()
-		_, err := fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Worker, c.ID, c.Service, c.Client,
-			orDash(printable(c.User)), orDash(printable(c.Target)), orDash(c.Server), c.State,
+		_, err := fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Worker, c.ID, c.Service, c.Client,
+			orDash(printable(c.User)), orDash(c.Op), orDash(printable(c.Target)), orDash(c.Server), c.State,
 			duration(c.AgeSec), size(c.BytesIn), size(c.BytesOut))
 		return err
 	})

@@ -122,6 +122,12 @@ func Bind(fd int32, sa *Sockaddr) unix.Errno {
 	return e
 }
 
+// Listen makes a bound stream socket a listening one, listen(2).
+func Listen(fd int32, backlog int) unix.Errno {
+	_, _, e := syscall.RawSyscall(unix.SYS_LISTEN, uintptr(fd), uintptr(backlog), 0)
+	return e
+}
+
 // Getsockname stores the local address of a socket in sa, getsockname(2).
 func Getsockname(fd int32, sa *Sockaddr) unix.Errno {
 	sa.len = sockaddrSize

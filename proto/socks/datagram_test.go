@@ -41,7 +41,7 @@ var datagramCases = []struct {
 	{name: "cut in the name", in: "\x00\x00\x00\x03\x05abc\x00\x35", err: FailDatagram},
 	{name: "empty name", in: "\x00\x00\x00\x03\x00\x00\x35", err: FailHost},
 	{name: "NUL in the name", in: "\x00\x00\x00\x03\x03a\x00b\x00\x35", err: FailHost},
-	{name: "short address", in: "\x00\x00\x00\x03\x05127.1\x00\x35", err: FailHost},
+	{name: "short address", in: "\x00\x00\x00\x03\x05127.1\x00\x35", dest: "127.1", port: 53},
 	{name: "name of 255", in: "\x00\x00\x00\x03\xff" + strings.Repeat("a", 255) + "\x00\x35", err: FailHost},
 }
 

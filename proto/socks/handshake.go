@@ -177,11 +177,17 @@ func (h *Handshake) request5(in []byte) (int, Step) {
 	}
 	h.Command = in[1]
 	h.Addr, h.Host, h.Port, why = parseDestination(in[3:n])
+	if string(h.Host) == anyName && h.Command != Connect {
+		h.Addr, h.Host = netip.IPv4Unspecified(), nil
+	}
 	if why != FailNone {
 		return h.fail(why)
 	}
 	return h.finish(n)
 }
+
+// anyName is how some clients write 0.0.0.0 when they know no address to expect.
+const anyName = "0"
 
 func (h *Handshake) request4(in []byte) (int, Step) {
 	if len(in) > 1 && in[1] != Connect && in[1] != Bind {

@@ -82,6 +82,8 @@ var handshakeCases = []struct {
 	{name: "5 bracketed ipv6", in: noAuth5 + "\x05\x01\x00" + name5("[::1]") + "\x01\xbb", step: Request, cmd: Connect, dest: "::1", port: 443},
 	{name: "5 textual 0.0.0.0 associate", in: noAuth5 + "\x05\x03\x00" + name5("0.0.0.0") + "\x00\x00", step: Request, cmd: UDPAssociate, dest: "0.0.0.0"},
 	{name: "5 associate with zeros", in: noAuth5 + "\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00", step: Request, cmd: UDPAssociate, dest: "0.0.0.0"},
+	{name: "5 associate with the name 0", in: noAuth5 + "\x05\x03\x00" + name5("0") + "\x00\x00", step: Request, cmd: UDPAssociate, dest: "0.0.0.0"},
+	{name: "5 connect to the name 0", in: noAuth5 + "\x05\x01\x00" + name5("0") + "\x00\x50", step: Request, cmd: Connect, dest: "0", port: 80},
 	{name: "5 bind", in: noAuth5 + "\x05\x02\x00\x01\x0a\x00\x00\x01\x00\x15", step: Request, cmd: Bind, dest: "10.0.0.1", port: 21},
 	{name: "5 port 0", in: noAuth5 + "\x05\x01\x00\x01\x0a\x00\x00\x01\x00\x00", step: Fail, err: FailPort},
 	{name: "5 name in brackets", in: noAuth5 + "\x05\x01\x00" + name5("[example.com]") + "\x01\xbb", step: Fail, err: FailHost},
