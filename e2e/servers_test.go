@@ -94,7 +94,7 @@ func awaitPort(t *testing.T, p int) {
 	})
 }
 
-// TestSSH runs a command and copies data over ssh through tcppm.
+// TestSSH runs a command and copies data over ssh through tcppm and CONNECT.
 func TestSSH(t *testing.T) {
 	t.Parallel()
 	ssh, sshd, keygen := need(t, "ssh"), need(t, "sshd"), need(t, "ssh-keygen")
@@ -131,18 +131,29 @@ PermitRootLogin yes
 	}
 	background(t, sshd, "-D", "-e", "-f", conf)
 	awaitPort(t, p)
-	start(t, fmt.Sprintf("auth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", ppm, p))
+	http := port(t)
+	start(t, fmt.Sprintf("auth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\nproxy -p%d\n", ppm, p, http))
 
-	run := func(command string) ([]byte, error) {
-		return exec.Command(ssh, "-F", "none", "-p", fmt.Sprint(ppm), "-i", filepath.Join(dir, "client"),
-			"-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no",
-			"-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
-			me.Username+"@127.0.0.1", command).CombinedOutput()
-	}
-	if out, err := run("echo from the other side"); err != nil || string(out) != "from the other side\n" {
-		t.Fatalf("%q, %v", out, err)
-	}
-	if out, err := run("head -c 20000000 /dev/zero | tr '\\0' x"); err != nil || len(out) != 20_000_000 {
-		t.Fatalf("%d bytes, %v", len(out), err)
+	for name, route := range map[string][]string{
+		"tcppm":   {"-p", fmt.Sprint(ppm)},
+		"CONNECT": {"-p", fmt.Sprint(p), "-o", fmt.Sprintf("ProxyCommand=nc -X connect -x 127.0.0.1:%d %%h %%p", http)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "CONNECT" {
+				need(t, "nc")
+			}
+			run := func(command string) ([]byte, error) {
+				args := append([]string{"-F", "none", "-i", filepath.Join(dir, "client"),
+					"-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no",
+					"-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"}, route...)
+				return exec.Command(ssh, append(args, me.Username+"@127.0.0.1", command)...).CombinedOutput()
+			}
+			if out, err := run("echo from the other side"); err != nil || string(out) != "from the other side\n" {
+				t.Fatalf("%q, %v", out, err)
+			}
+			if out, err := run("head -c 20000000 /dev/zero | tr '\\0' x"); err != nil || len(out) != 20_000_000 {
+				t.Fatalf("%d bytes, %v", len(out), err)
+			}
+		})
 	}
 }
