@@ -90,7 +90,7 @@ func (l *loader) warnAt(seq int, pos Pos, format string, args ...any) {
 func (l *loader) finish(start Pos) {
 	l.endList()
 	if !l.sawService && l.diags.errors == 0 {
-		l.errorf(start, "no service is configured; add at least one of proxy, socks, tcppm")
+		l.errorf(start, "no service is configured; add at least one of proxy, socks, auto, tlspr, tcppm")
 	}
 	if l.diags.errors > 0 {
 		return

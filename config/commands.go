@@ -68,6 +68,8 @@ func init() {
 		"stacksize": {run: runNoEffect, usage: "NUMBER", min: 1, max: 1},
 		"proxy":     {run: runProxy, usage: "[OPTIONS]", min: 0, max: -1, service: true},
 		"socks":     {run: runSocks, usage: "[OPTIONS]", min: 0, max: -1, service: true},
+		"tlspr":     {run: runTLSPR, usage: "[OPTIONS]", min: 0, max: -1, service: true},
+		"auto":      {run: runAuto, usage: "[OPTIONS]", min: 0, max: -1, service: true},
 		"tcppm":     {run: runTCPPM, usage: portMapUsage, min: 0, max: -1, service: true},
 		"plugin":    refused("not supported: plugins of 3proxy are shared libraries, which cannot be loaded here"),
 		"icqpr":     refused("not supported: 3proxy itself has dropped this service"),
@@ -95,7 +97,7 @@ func init() {
 func refused(why string) command { return command{refusal: why} }
 
 var laterServices = []string{
-	"udppm", "tlspr", "auto", "dnspr", "admin", "ftppr", "pop3p", "smtpp", "imapp",
+	"udppm", "dnspr", "admin", "ftppr", "pop3p", "smtpp", "imapp",
 }
 
 var laterCommands = []string{

@@ -151,6 +151,8 @@ const (
 	Proxy Kind = "proxy"
 	Socks Kind = "socks"
 	TCPPM Kind = "tcppm"
+	TLSPR Kind = "tlspr"
+	Auto  Kind = "auto"
 )
 
 // AuthMethod is one word of the auth command.
@@ -206,6 +208,17 @@ type Service struct {
 	// BufferSize is the size in bytes of one read when copying; 0 means the
 	// default of the relay.
 	BufferSize int `json:"buffer_size,omitempty"`
+	// TargetPort (-P) is the port tlspr connects to; a ClientHello has none.
+	TargetPort uint16 `json:"target_port,omitempty"`
+	// TLSCheck (-c) is what tlspr demands: 0 nothing, 1 a ClientHello, 2 a
+	// ServerHello as well.
+	TLSCheck int `json:"tls_check,omitempty"`
+	// ProxyHeader (-H) has clients begin with a PROXY protocol header; nil means
+	// that there is none.
+	ProxyHeader *ProxyHeader `json:"proxy_header,omitempty"`
+	// SendHeader (-Hout1, -Hout2) is the version of the PROXY protocol header
+	// that servers are sent, 0 for none.
+	SendHeader int `json:"send_header,omitempty"`
 	// CloseBoth (-C) ends both directions of a relay when one ends.
 	CloseBoth bool `json:"close_both,omitempty"`
 
@@ -258,6 +271,13 @@ const (
 	AskNever      AskUser = "never"  // -u
 	AskAlways     AskUser = "always" // -u2
 )
+
+// ProxyHeader says whose PROXY protocol headers are believed. From are sorted
+// ranges that do not overlap; without any they are those of this host: loopback
+// addresses. Peers of Unix sockets always are.
+type ProxyHeader struct {
+	From []IPRange `json:"from,omitempty"`
+}
 
 // DefaultMaxConn bounds a service whose maxconn is not set.
 const DefaultMaxConn = 100_000

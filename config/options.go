@@ -76,17 +76,21 @@ var optionTable = []struct {
 	{"Ne", (*options).advertiseExternal},
 	{"N", (*options).advertiseExternal},
 	{"U", (*options).udpDestinations},
+	{"Hout", (*options).sendHeader},
+	{"H", (*options).proxyHeader},
+	{"P", (*options).targetPort},
+	{"c", (*options).tlsCheck},
 }
 
 // laterOptions are the first letters, or the whole, of options that 3proxy
 // has as well.
 var laterOptions = []string{
-	"Di", "De", "D", "ni", "ne", "n", "H",
-	"l", "t", "R", "r", "or", "oR", "P", "c",
+	"Di", "De", "D", "ni", "ne", "n",
+	"l", "t", "R", "r", "or", "oR",
 	"f", "h", "T", "S", "d", "I", "x", "X", "F",
 }
 
-var allOptions = []string{"-p", "-i", "-e", "-4", "-6", "-46", "-64", "-s", "-g", "-b", "-C", "-a", "-u", "-ol", "-oc", "-os", "-Ni", "-Ne", "-U"}
+var allOptions = []string{"-p", "-i", "-e", "-4", "-6", "-46", "-64", "-s", "-g", "-b", "-C", "-a", "-u", "-H", "-Hout", "-P", "-c", "-ol", "-oc", "-os", "-Ni", "-Ne", "-U"}
 
 func (o *options) option(w word) {
 	body := w.from(1)
@@ -348,17 +352,8 @@ func (o *options) closeBoth(v word) {
 	}
 }
 
-// forProxyOnly reports an option that another kind of service does not have.
-func (o *options) forProxyOnly(option string, v word) bool {
-	if o.s.Kind == Proxy {
-		return true
-	}
-	o.errorf(v.pos, "%s is an option of proxy, not of %s", option, o.s.Kind)
-	return false
-}
-
 func (o *options) anonymity(v word) {
-	if !o.forProxyOnly("-a", v) {
+	if !o.only("-a", v, Proxy, Auto) {
 		return
 	}
 	a, ok := map[string]Anonymity{"": HideClient, "1": InventClient, "2": TellXForwardedFor}[v.text]
@@ -370,7 +365,7 @@ func (o *options) anonymity(v word) {
 }
 
 func (o *options) askUser(v word) {
-	if !o.forProxyOnly("-u", v) {
+	if !o.only("-u", v, Proxy, Auto) {
 		return
 	}
 	a, ok := map[string]AskUser{"": AskNever, "2": AskAlways}[v.text]

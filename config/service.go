@@ -13,10 +13,12 @@ import (
 const portMapUsage = "[OPTIONS] SRCPORT DSTADDR DSTPORT"
 
 // defaultPorts are the listening ports of services without -p.
-var defaultPorts = map[Kind]uint16{Proxy: 3128, Socks: 1080}
+var defaultPorts = map[Kind]uint16{Proxy: 3128, Socks: 1080, TLSPR: 1443, Auto: 8080}
 
 func runProxy(l *loader, c call) { l.runServer(Proxy, c) }
 func runSocks(l *loader, c call) { l.runServer(Socks, c) }
+func runTLSPR(l *loader, c call) { l.runServer(TLSPR, c) }
+func runAuto(l *loader, c call)  { l.runServer(Auto, c) }
 
 // runServer starts a service that takes options only.
 func (l *loader) runServer(kind Kind, c call) {
@@ -25,6 +27,9 @@ func (l *loader) runServer(kind Kind, c call) {
 	if len(rest) > 0 {
 		l.errorf(rest[0].pos, "%s: %s: expected an option", kind, show(rest[0].text))
 		o.good = false
+	}
+	if o.s.speaksTLS() && o.s.TargetPort == 0 {
+		o.s.TargetPort = defaultTargetPort
 	}
 	l.addService(o)
 }

@@ -159,7 +159,13 @@ type MoveSession struct {
 	// have not been applied.
 	Generation uint64         `json:"generation"`
 	Client     netip.AddrPort `json:"client"`
-	User       []byte         `json:"user,omitempty"`
+	// Local is where the client connected to, when a PROXY protocol header has
+	// said so.
+	Local netip.AddrPort `json:"local,omitzero"`
+	// Protocol is the name of the client's protocol in the log (%N); "" is that of the
+	// service.
+	Protocol string `json:"protocol,omitempty"`
+	User     []byte `json:"user,omitempty"`
 	// Host, Addr, Port and Op are what was asked for.
 	Host []byte     `json:"host,omitempty"`
 	Addr netip.Addr `json:"addr,omitzero"`

@@ -25,6 +25,7 @@ func (s *session) closeGently() {
 	s.dropUpstream()
 	s.w.dropHTTP(s)
 	s.w.dropSocks(s)
+	s.w.dropFront(s)
 	s.buf.Release(s.w.loop)
 	s.phase = phaseClosing
 	s.in = 0

@@ -18,16 +18,22 @@ const (
 	codeSocket      code = 11
 	codeBind        code = 12
 	codeConnect     code = 13
+	codeLoop        code = 14
 	codeNoResources code = 21
 	codeTimeout     code = 92
 	codeUnsent      code = 94
 	codeClientReset code = 95
 	codeServerReset code = 96
 	codeNoHost      code = 100
+	codeNotTLS      code = 300
+	codeBadHello    code = 310
+	codeBadServer   code = 340
 	codeSocksError  code = 400
 	// codeBindAbandoned: the client of a BIND went before its peer came.
 	codeBindAbandoned code = 460
 	codeHTTPError     code = 500
+	codeBadHeader     code = 800
+	codeUnknown       code = 801
 	codeUnsupported   code = 999
 )
 
@@ -41,7 +47,7 @@ func (v *service) count(c code) {
 
 func counterOf(c code) (ipc.Counter, bool) {
 	switch {
-	case c >= codeDenied && c <= codeNoRule:
+	case c >= codeDenied && c <= codeNoRule, c == codeLoop:
 		return ipc.Denied, true
 	case c >= codeNoUser && c < codeSocket:
 		return ipc.AuthFailed, true
@@ -57,7 +63,7 @@ func counterOf(c code) (ipc.Counter, bool) {
 		return ipc.ResetByServer, true
 	case c == codeNoHost:
 		return ipc.NameFailed, true
-	case c >= codeSocksError && c < 600, c == codeUnsupported:
+	case c >= codeNotTLS && c < 600, c >= codeBadHeader && c <= codeUnknown, c == codeUnsupported:
 		return ipc.ProtocolErrors, true
 	}
 	return 0, false

@@ -121,7 +121,7 @@ func (s *session) fillRecord(r *accesslog.Record) {
 	*r = accesslog.Record{
 		Start:       now - (s.w.loop.Now()-s.began)*int64(time.Millisecond),
 		End:         now,
-		Service:     serviceName(s),
+		Service:     s.protocol.String(),
 		ServicePort: s.svc.port,
 		User:        s.user,
 		Host:        s.host,
@@ -140,21 +140,13 @@ func (s *session) fillRecord(r *accesslog.Record) {
 		}
 	}
 	r.Requested = netip.AddrPortFrom(addr, s.port)
-	if s.svc.format.Uses('i') && s.cli.IsOpen() && r.Internal.IsUnspecified() {
+	switch {
+	case s.front != nil && s.front.local.IsValid():
+		r.Internal = s.front.local.Addr()
+	case s.svc.format.Uses('i') && s.cli.IsOpen() && r.Internal.IsUnspecified():
 		r.Internal = s.cli.LocalAddr().Addr()
 	}
 	r.Text = s.logText()
-}
-
-// serviceName is %N: the name 3proxy gives to the kind of service.
-func serviceName(s *session) string {
-	switch s.svc.Kind {
-	case config.Proxy:
-		return "PROXY"
-	case config.Socks:
-		return "SOCKS"
-	}
-	return "TCPPM"
 }
 
 // logText is %T: the request line, or operation and target.

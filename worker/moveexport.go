@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"net/netip"
+
 	"3proxyd/config"
 	"3proxyd/ipc"
 	"3proxyd/relay"
@@ -13,6 +15,8 @@ func (s *session) export(f *frozen, m *ipc.MoveSession) {
 	*m = ipc.MoveSession{
 		Generation: f.gen,
 		Client:     s.client,
+		Protocol:   s.protocol.String(),
+		Local:      s.headerLocal(),
 		User:       []byte(s.user),
 		Host:       []byte(s.host),
 		Addr:       s.addr,
@@ -37,6 +41,15 @@ func (s *session) export(f *frozen, m *ipc.MoveSession) {
 		Up:         exportFlow(f.up, f.upOpen, shared),
 		Down:       exportFlow(f.down, f.downOpen, shared),
 	}
+}
+
+// headerLocal is where the client connected to according to a PROXY protocol
+// header, the zero AddrPort without one.
+func (s *session) headerLocal() netip.AddrPort {
+	if s.front == nil {
+		return netip.AddrPort{}
+	}
+	return s.front.local
 }
 
 func exportConn(d *relay.Detached, shared func(int64) int64) ipc.MoveConn {
@@ -95,6 +108,13 @@ func (w *Worker) arrive(v *service, m *ipc.MoveSession, f *frozen) {
 	s.halfClosed, s.unsent, s.drained = m.HalfClosed, m.Unsent, local(m.DrainedMS)
 	if len(m.Text) > 0 && v.log != nil {
 		s.text.Append(w.loop, m.Text)
+	}
+	s.protocol = v.protocol
+	if p, ok := protocolNamed(m.Protocol); ok {
+		s.protocol = p
+	}
+	if m.Local.IsValid() {
+		s.needFront().local = m.Local
 	}
 	u := w.newUpstream(s)
 	u.addr, u.host, u.user = m.Server, string(m.ServerHost), string(m.ServerUser)

@@ -14,6 +14,7 @@ type portMap struct{}
 // startPortMap connects a new client to the service's fixed target.
 func (s *session) startPortMap() {
 	t := s.svc.Target
+	s.cli.StopRead()
 	s.op, s.port = config.OpConnect, t.Port
 	s.cli.SetHandler((*waitingClient)(s))
 	if t.Unix != "" {

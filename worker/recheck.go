@@ -34,7 +34,9 @@ func (s *session) obey(now *service) {
 	s.svc = now
 	switch s.phase {
 	case phaseHandshake, phaseIdle, phaseSkip:
-		return
+		if s.srv == nil || s.http != nil {
+			return
+		}
 	case phaseResolve, phaseConnect:
 		s.dial.recheck = before
 	case phaseBind:

@@ -28,6 +28,8 @@ type service struct {
 	// timed says that a rule of the list looks at the time.
 	timed bool
 	cell  *ipc.Cell
+	// protocol is what clients speak, after a PROXY protocol header.
+	protocol protocol
 
 	up, down         relay.Meter
 	upSplice         relay.Policy
@@ -79,6 +81,7 @@ func newService(w *Worker, g *generation, cfg *config.Config, sc *config.Service
 		answerMS:      seconds(sc.Timeouts.StringLong),
 		headMS:        seconds(sc.Timeouts.StringLong),
 		via:           viaName(sc.ID),
+		protocol:      protocolOf(sc.Kind),
 		poolKey:       sc.ID + "#" + strconv.FormatUint(g.id, 10),
 	}
 	v.family, v.prefer6 = familyOf(sc)

@@ -57,6 +57,7 @@ type session struct {
 	http   *httpState // proxy service only, until it becomes a tunnel
 	dial   *dialState // while a target is being reached
 	socks  *socksState
+	front  *frontState // what comes before a request, or outlives it
 
 	// The request: the name asked for ("" when it was an address), the
 	// address, the port, who asks, and for what.
@@ -79,6 +80,7 @@ type session struct {
 	// the flow does not know.
 	lastMoved int64
 	phase     phase
+	protocol  protocol // that of the client
 	// halfClosed says that one direction of a tunnel has ended.
 	halfClosed bool
 	// logged says that the request has been logged and counted.
@@ -165,14 +167,11 @@ func (w *Worker) newSession(v *service, fd int32, peer netip.AddrPort) {
 	if v.Listen.Unix != "" {
 		s.cli.DistrustShortReads()
 	}
-	switch v.Kind {
-	case config.Proxy:
-		s.startHTTP()
-	case config.Socks:
-		s.startSocks()
-	case config.TCPPM:
-		s.startPortMap()
+	if v.ProxyHeader != nil {
+		s.startHeader()
+		return
 	}
+	s.begin(v.protocol, nil)
 }
 
 // takeSession returns an unused session.
@@ -216,6 +215,7 @@ func (s *session) recycle() {
 	s.text.Release(w.loop)
 	w.dropHTTP(s)
 	w.dropSocks(s)
+	w.dropFront(s)
 	// Nothing of one client may be left for the next; cli and timer have been
 	// closed, cli may still be linked in the loop's run list.
 	s.up, s.down = relay.Flow{}, relay.Flow{}

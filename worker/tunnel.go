@@ -3,7 +3,6 @@ package worker
 import (
 	"golang.org/x/sys/unix"
 
-	"3proxyd/ipc"
 	"3proxyd/relay"
 )
 
@@ -14,21 +13,37 @@ type tunnel session
 // startTunnel joins the client and the server connection. What the client has
 // already sent goes first.
 func (s *session) startTunnel() {
+	s.sendEarly()
+	s.join()
+}
+
+// sendEarly sends the server what comes before the bytes that flow: the header
+// of the PROXY protocol, if there is to be one, and what the client has sent
+// already.
+func (s *session) sendEarly() {
+	if s.svc.SendHeader != 0 {
+		s.sendHeader()
+		return
+	}
+	if n := s.buf.Len(); n > 0 {
+		s.srv.Write(s.buf.Bytes())
+		s.buf.Release(s.w.loop)
+		s.countOut(n)
+	}
+}
+
+// join starts the two flows.
+func (s *session) join() {
 	t := (*tunnel)(s)
 	l := s.w.loop
 	s.phase = phaseRelay
 	s.cli.SetHandler(t)
 	s.srv.SetHandler(t)
 	s.cli.SetReadSize(s.svc.readSize)
-	if n := s.buf.Len(); n > 0 {
-		s.srv.Write(s.buf.Bytes())
-		s.buf.Release(l)
-		s.out += uint64(n)
-		s.svc.cell.Add(ipc.BytesOut, uint64(n))
-	}
 	l.StartFlow(&s.up, &s.cli, &s.srv.Conn, relay.Unlimited, &s.svc.upSplice, &s.svc.up)
 	l.StartFlow(&s.down, &s.srv.Conn, &s.cli, relay.Unlimited, &s.svc.downSplice, &s.svc.down)
 	s.arm(s.svc.idleMS)
+	s.settleFront()
 	s.w.followUp()
 }
 

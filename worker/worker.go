@@ -21,6 +21,7 @@ import (
 	"3proxyd/acl"
 	"3proxyd/ipc"
 	"3proxyd/proto/http1"
+	"3proxyd/proto/tlshello"
 	"3proxyd/relay"
 )
 
@@ -80,6 +81,7 @@ type Worker struct {
 	freeSessions  *session
 	freeUpstreams *upstream
 	freeDials     *dialState
+	freeFronts    *frontState
 	freeSocks     *socksState
 	freePeerWaits *peerWait
 	freeHTTP      *httpState
@@ -88,6 +90,7 @@ type Worker struct {
 	scratch      []byte
 	headScratch  []byte
 	basicScratch [http1.MaxCredentials]byte
+	hello        tlshello.Hello
 	request      http1.Request
 	response     http1.Response
 	creds        acl.Creds

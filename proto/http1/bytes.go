@@ -19,6 +19,10 @@ var tokenBytes = func() (t [256]bool) {
 	return t
 }()
 
+// MayBegin reports whether b can be the first byte of a request: of its method,
+// or of an empty line before it (RFC 9112 section 2.2).
+func MayBegin(b byte) bool { return tokenBytes[b] || b == '\r' || b == '\n' }
+
 // tokenLen returns the length of the token at the start of b.
 func tokenLen(b []byte) int {
 	for i, c := range b {
