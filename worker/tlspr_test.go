@@ -160,7 +160,7 @@ func TestTLSPRRefusals(t *testing.T) {
 		{0, hello, internal, "00013"},
 		{0, readHello(t, "openssl-noname"), unknownName, "00100"},
 		{0, renamed("xx.unknown.test"), unknownName, "00100"},
-		{0, renamed("127.000.000.001"), illegal, "00310"},
+		{0, renamed("127.000.000.001"), unknownName, "00100"},
 		{0, renamed("127.0.0.1......"), illegal, "00310"},
 		{0, "\x16\x03\x01\x00\x00", decodeError, "00310"},
 		{0, "\x16\x03\x01\x00\x04\x02\x00\x00\x40", unexpected, "00310"},
