@@ -3,7 +3,7 @@ package config
 import "net/netip"
 
 // speaksSocks reports whether services of the kind have the options of SOCKS.
-func (k Kind) speaksSocks() bool { return k == Socks }
+func (k Kind) speaksSocks() bool { return k == Socks || k == Auto }
 
 // udpDestinations is the default of -U.
 func (k Kind) udpDestinations() UDPDestinations {
