@@ -67,8 +67,9 @@ test: tools
 	@test -n '$(RACE)' || echo 'no C compiler: the tests run without the race detector'
 	$(GO) test -json $(RACE) $(UNIT) > bin/unit.json || { ./.ci/unit-results bin/unit.json; exit 1; }
 	./.ci/unit-results bin/unit.json
-	@# The tests of relay run with both engines, those of workers with one.
-	$(GO) test -count=1 ./worker -engine io_uring
+	@# The tests of relay run with both engines, those of workers with the one
+	@# that auto finds, and again with epoll.
+	$(GO) test -count=1 ./worker -engine epoll
 	@# What must not allocate cannot be seen under the race detector.
 	$(GO) test -count=1 -run "Alloc" -v ./relay ./worker
 	$(GO) test -v -count=1 -timeout 10m $(E2EFLAGS) ./e2e

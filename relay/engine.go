@@ -9,7 +9,10 @@ import (
 // Engine is the kernel interface that a Loop waits and works with.
 type Engine uint8
 
-// The engines. EngineAuto is the one that costs less in every measurement.
+// The engines. EngineAuto is io_uring where the kernel has and permits all that
+// is needed, and epoll elsewhere: small messages cost 10 to 20 % less CPU time
+// with io_uring under full load, and the same at partial load and in streams
+// (ARCHITECTURE.md has the measurements).
 const (
 	EngineAuto Engine = iota
 	EngineEpoll
@@ -35,15 +38,9 @@ func EngineByName(name string) (Engine, error) {
 	return 0, fmt.Errorf("there is no engine %q", name)
 }
 
-// autoURing says whether EngineAuto takes io_uring where the kernel has and
-// permits all that is needed. It costs some 4 % more CPU time for a request at
-// partial load, and 10 to 20 % less for small ones under full load
-// (ARCHITECTURE.md).
-const autoURing = false
-
 // openEngine opens the ring or the epoll descriptor of a new loop.
 func (l *Loop) openEngine(e Engine) error {
-	if e == EngineEpoll || e == EngineAuto && !autoURing {
+	if e == EngineEpoll {
 		return l.openEpoll()
 	}
 	err := l.openRing()
