@@ -53,6 +53,7 @@ type httpState struct {
 	answering  bool // the final head has been passed on
 	closing    bool // the client connection ends after this response
 	keepServer bool
+	keepMS     int64 // how long the server connection may be idle
 	dechunk    bool
 	chunked    bool // the response's body is chunked
 	untilClose bool // it ends with the connection

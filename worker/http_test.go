@@ -751,3 +751,45 @@ func TestWithCurl(t *testing.T) {
 		}
 	}
 }
+
+// A request that cannot be sent twice takes a pooled connection too, a fresh
+// one.
+func TestPooledConnectionForPost(t *testing.T) {
+	o := startOrigin(t, func(c *net.TCPConn, r *bufio.Reader, _ string, _ int) bool {
+		_, _ = io.CopyN(io.Discard, r, 3)
+		_, err := io.WriteString(c, ok("hello"))
+		return err == nil
+	})
+	p := startProxy(t, proxyConfig)
+	for range 5 {
+		c := p.client(0)
+		c.send("POST http://%s/ HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", o.addr)
+		c.want("POST", 200, "hello")
+		c.Close()
+		p.waitOpen(0, 0)
+	}
+	if n := o.accepts.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// A server's connection is not used for longer than the server says.
+func TestKeepAliveTimeout(t *testing.T) {
+	for timeout, want := range map[string]int64{"timeout=0": 3, "timeout=1": 2, "timeout=30, max=5": 1} {
+		o := startOrigin(t, say("HTTP/1.1 200 OK\r\nKeep-Alive: "+timeout+"\r\nContent-Length: 5\r\n\r\nhello", true))
+		p := startProxy(t, proxyConfig)
+		c := p.client(0)
+		for i := range 3 {
+			c.get(o, "/")
+			if resp := c.want("GET", 200, "hello"); resp.Header.Get("Keep-Alive") != "" {
+				t.Errorf("Keep-Alive %q", resp.Header.Get("Keep-Alive"))
+			}
+			if i == 1 {
+				time.Sleep(700 * time.Millisecond)
+			}
+		}
+		if n := o.accepts.Load(); n != want {
+			t.Errorf("%s: %d connections, want %d", timeout, n, want)
+		}
+	}
+}

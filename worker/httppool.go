@@ -10,6 +10,9 @@ const (
 	// poolIdleMS is how long a server connection is kept without use, in
 	// milliseconds.
 	poolIdleMS = 30_000
+	// poolMarginMS is how much earlier than its server says a connection is
+	// given up, in milliseconds: a request must not meet the server's FIN.
+	poolMarginMS = 500
 	// poolMax bounds the idle connections of a worker, poolMaxEach those of
 	// one client, user and target.
 	poolMax     = 1024
@@ -47,7 +50,7 @@ type poolLinks struct {
 	bucket       *poolBucket
 	above, below *upstream
 	older, newer *upstream
-	since        int64
+	since, until int64      // the loop's time
 	next         *poolLinks // of those that are not in use
 }
 
@@ -95,22 +98,25 @@ func (p *originPool) get(s *session, maxIdle int64) *upstream {
 	}
 	p.makeKey(s)
 	b := p.buckets[string(p.key)]
-	if b == nil || b.head == nil || p.w.loop.Now()-b.head.pool.since > maxIdle {
+	now := p.w.loop.Now()
+	if b == nil || b.head == nil || now-b.head.pool.since > maxIdle {
 		return nil
 	}
 	u := b.head
+	late := now >= u.pool.until
 	p.unlink(u)
 	u.StopRead()
-	if u.HangupSeen() || u.MayRead() {
+	if late || u.HangupSeen() || u.MayRead() {
 		p.w.freeUpstream(u)
 		return p.get(s, maxIdle)
 	}
 	return u
 }
 
-// put keeps u for the next request to the target of s.
-func (p *originPool) put(s *session, u *upstream) {
-	if p.w.draining {
+// put keeps u for the next request to the target of s, for at most maxIdle
+// milliseconds.
+func (p *originPool) put(s *session, u *upstream, maxIdle int64) {
+	if p.w.draining || maxIdle <= 0 {
 		p.w.freeUpstream(u)
 		return
 	}
@@ -128,6 +134,7 @@ func (p *originPool) put(s *session, u *upstream) {
 	u.s = nil
 	k := p.takeLinks()
 	k.bucket, k.below, k.older, k.since = b, b.head, p.newest, p.w.loop.Now()
+	k.until = k.since + maxIdle
 	u.pool = k
 	if b.head != nil {
 		b.head.pool.above = u

@@ -199,10 +199,7 @@ func (h *httpClient) idle() *upstream {
 		st.pinned = st.pins
 	}
 	switch {
-	case st.pinned, !st.retryable && st.served == 0:
-		// A request that cannot be sent twice does not take the chance of a
-		// connection that is just being closed, unless its client does the
-		// same with its own.
+	case st.pinned:
 		return nil
 	case st.retryable:
 		return s.w.pool.get(s, poolIdleMS)

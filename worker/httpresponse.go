@@ -109,6 +109,10 @@ func (h *httpServer) final(r *http1.Response, rest []byte) {
 	}
 	st.answering, st.started = true, true
 	st.keepServer = r.KeepAlive && st.sent
+	st.keepMS = poolIdleMS
+	if r.KeepAliveFor >= 0 {
+		st.keepMS = min(poolIdleMS, 1000*int64(r.KeepAliveFor)-poolMarginMS)
+	}
 	st.chunked, st.untilClose = r.Body == http1.BodyChunked, r.Body == http1.BodyUntilClose
 	st.dechunk = st.chunked && st.minor == 0
 	// When the request has not been read whole, what is left of it cannot be
@@ -330,7 +334,7 @@ func (h *httpServer) keepUpstream(u *upstream) {
 		return
 	}
 	s.srv = nil
-	s.w.pool.put(s, u)
+	s.w.pool.put(s, u, s.http.keepMS)
 }
 
 const reasonLongHead = "response head too large"

@@ -126,7 +126,7 @@ func TestRefusals(t *testing.T) {
 		{fmt.Sprintf("127.0.0.1:%d", closed), 502},
 		{"127.0.0.9:80", 403},
 		{"no.example:80", 502},
-		{"six.example:80", 503},
+		{"six.example:80", 502},
 	} {
 		c := p.client(0)
 		for range 2 {

@@ -108,7 +108,7 @@ func appendAuthority(dst []byte, r *Request) []byte {
 
 func appendRequestField(dst []byte, r *Request, f *Field) []byte {
 	switch f.kindOf() {
-	case kindHop, kindHost, kindConnection, kindProxyConnection, kindProxyAuthorization:
+	case kindHop, kindKeepAlive, kindHost, kindConnection, kindProxyConnection, kindProxyAuthorization:
 		return dst
 	case kindContentLength:
 		return appendLength(dst, r.ContentLength)
@@ -168,7 +168,7 @@ func (r *Response) offersUpgrade() bool { return r.Upgrade || r.Status == 426 }
 
 func appendResponseField(dst []byte, r *Response, f *Field, dechunk bool) []byte {
 	switch f.kindOf() {
-	case kindHop, kindConnection, kindProxyConnection, kindProxyAuthorization:
+	case kindHop, kindKeepAlive, kindConnection, kindProxyConnection, kindProxyAuthorization:
 		return dst
 	case kindContentLength:
 		if r.bodiless() {

@@ -66,9 +66,8 @@ var (
 	errHost          = &Error{400, "malformed Host"}
 	errLength        = &Error{400, "malformed Content-Length"}
 	errLengthTwice   = &Error{400, "more than one Content-Length"}
-	errCoding        = &Error{400, "malformed Transfer-Encoding"}
+	errCoding        = &Error{400, "transfer coding other than chunked"}
 	errCodingTwice   = &Error{400, "more than one Transfer-Encoding"}
-	errCodingOther   = &Error{501, "transfer coding not supported"}
 	errCodingVersion = &Error{400, "Transfer-Encoding in HTTP/1.0"}
 	errAmbiguous     = &Error{400, "Content-Length together with Transfer-Encoding"}
 	errNominated     = &Error{400, "Connection names too many fields"}

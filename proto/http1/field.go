@@ -15,6 +15,7 @@ const (
 	kindUnknown fieldKind = iota // not classified: made by a caller
 	kindOther
 	kindHop // for this connection only: never forwarded
+	kindKeepAlive
 	kindAccept
 	kindClientInfo // says who a client or a proxy before this one is
 	kindConnection
@@ -87,7 +88,7 @@ func classifyLong(name []byte) fieldKind {
 			return kindConnection
 		}
 		if equalFold(name, "keep-alive") {
-			return kindHop
+			return kindKeepAlive
 		}
 	case len(name) == 11 && equalFold(name, "x-client-ip"):
 		return kindClientInfo
@@ -158,23 +159,7 @@ func (fr *framing) addCoding(value []byte) *Error {
 		fr.chunked = true
 		return nil
 	}
-	return unknownCoding(value)
-}
-
-// unknownCoding tells a list of codings that ends with chunked, whose end
-// could be found, from one that is wrong (RFC 9112 section 6.1).
-func unknownCoding(value []byte) *Error {
-	for {
-		var coding []byte
-		coding, value = nextElement(value)
-		last := value == nil
-		if len(coding) == 0 || tokenLen(coding) != len(coding) || equalFold(coding, "chunked") != last {
-			return errCoding
-		}
-		if last {
-			return errCodingOther
-		}
-	}
+	return errCoding
 }
 
 func (fr *framing) addConnection(list []byte) *Error {

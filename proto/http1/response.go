@@ -1,5 +1,7 @@
 package http1
 
+import "bytes"
+
 // BodyKind is how the end of a response's body is found (RFC 9112 section
 // 6.3).
 type BodyKind uint8
@@ -29,6 +31,10 @@ type Response struct {
 	Chunked       bool
 	// KeepAlive tells that the server keeps the connection after the body.
 	KeepAlive bool
+	// KeepAliveFor is how long the server keeps the connection idle, in
+	// seconds, when it says so (Keep-Alive: timeout=N, RFC 2068 section
+	// 19.7.1.1); else -1.
+	KeepAliveFor int
 	// Upgrade is set with status 101: after the head follows another protocol.
 	Upgrade bool
 
@@ -40,7 +46,7 @@ type Response struct {
 // the memory of Fields.
 func (r *Response) Reset() {
 	clear(r.Fields)
-	*r = Response{Fields: r.Fields[:0], ContentLength: -1}
+	*r = Response{Fields: r.Fields[:0], ContentLength: -1, KeepAliveFor: -1}
 }
 
 // Parse parses the head at the start of buf, the answer to a HEAD or CONNECT
@@ -102,6 +108,9 @@ func (r *Response) parseHead(b []byte, head, connect bool) *Error {
 		if err := fr.add(f); err != nil {
 			return errFraming
 		}
+		if f.kind == kindKeepAlive {
+			r.KeepAliveFor = keepAliveTimeout(f.Value)
+		}
 	}
 	if fr.nominations > 0 {
 		dropNominated(r.Fields)
@@ -114,6 +123,22 @@ func (r *Response) parseHead(b []byte, head, connect bool) *Error {
 	r.setBody(head, tunnel)
 	r.KeepAlive = fr.persistent(r.Minor) && r.Body != BodyUntilClose && !r.Upgrade
 	return nil
+}
+
+// keepAliveTimeout returns the timeout parameter of a Keep-Alive field, -1
+// without one.
+func keepAliveTimeout(list []byte) int {
+	for list != nil {
+		var parameter []byte
+		parameter, list = nextElement(list)
+		name, value, _ := bytes.Cut(parameter, []byte("="))
+		if equalFold(trim(name), "timeout") {
+			if n, ok := parseDigits(trim(value), 9); ok {
+				return int(n)
+			}
+		}
+	}
+	return -1
 }
 
 // parseStatusLine parses HTTP/1.x SP 3DIGIT [SP reason] (RFC 9112 section 4);

@@ -66,6 +66,18 @@ func TestResponseRefused(t *testing.T) {
 	}
 }
 
+func TestKeepAliveFor(t *testing.T) {
+	for value, want := range map[string]int{
+		"timeout=5": 5, "timeout=5, max=100": 5, "max=1,TIMEOUT = 7": 7, "timeout=0": 0,
+		"": -1, "5": -1, "timeout": -1, "timeout=": -1, "timeout=-1": -1, "timeout=99999999999": -1, "xtimeout=5": -1,
+	} {
+		var r Response
+		if _, err := r.Parse([]byte(ok("Content-Length: 5", "Keep-Alive: "+value)), false, false); err != nil || r.KeepAliveFor != want {
+			t.Errorf("%q: %d, %v, want %d", value, r.KeepAliveFor, err, want)
+		}
+	}
+}
+
 func describeResponse(r *Response) string {
 	kinds := [...]string{"none", "length", "chunked", "close"}
 	s := fmt.Sprintf("1.%d %d %q %s %d", r.Minor, r.Status, r.Reason, kinds[r.Body], r.ContentLength)
