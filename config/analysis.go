@@ -90,7 +90,7 @@ func (l *loader) warnAt(seq int, pos Pos, format string, args ...any) {
 func (l *loader) finish(start Pos) {
 	l.endList()
 	if !l.sawService && l.diags.errors == 0 {
-		l.errorf(start, "no service is configured; add at least one of proxy, socks, auto, tlspr, tcppm")
+		l.errorf(start, "no service is configured; add at least one of proxy, socks, auto, tlspr, tcppm, udppm")
 	}
 	if l.diags.errors > 0 {
 		return
@@ -232,7 +232,7 @@ func verb(r Rule) string {
 // openProxy: anybody who can reach a public address may use it.
 func (c *serviceCheck) openProxy() {
 	s := c.s
-	if s.Kind == TCPPM || s.Listen.Unix != "" || s.Listen.Systemd != "" || !isPublic(s.Listen.Addr) || !c.admitsAnybody() {
+	if s.Kind == TCPPM || s.Kind == UDPPM || s.Listen.Unix != "" || s.Listen.Systemd != "" || !isPublic(s.Listen.Addr) || !c.admitsAnybody() {
 		return
 	}
 	where := "the public address " + s.Listen.String()

@@ -71,6 +71,7 @@ func init() {
 		"tlspr":     {run: runTLSPR, usage: "[OPTIONS]", min: 0, max: -1, service: true},
 		"auto":      {run: runAuto, usage: "[OPTIONS]", min: 0, max: -1, service: true},
 		"tcppm":     {run: runTCPPM, usage: portMapUsage, min: 0, max: -1, service: true},
+		"udppm":     {run: runUDPPM, usage: portMapUsage, min: 0, max: -1, service: true},
 		"plugin":    refused("not supported: plugins of 3proxy are shared libraries, which cannot be loaded here"),
 		"icqpr":     refused("not supported: 3proxy itself has dropped this service"),
 		"msnpr":     refused("not supported: 3proxy itself has dropped this service"),
@@ -97,7 +98,7 @@ func init() {
 func refused(why string) command { return command{refusal: why} }
 
 var laterServices = []string{
-	"udppm", "dnspr", "admin", "ftppr", "pop3p", "smtpp", "imapp",
+	"dnspr", "admin", "ftppr", "pop3p", "smtpp", "imapp",
 }
 
 var laterCommands = []string{

@@ -153,6 +153,7 @@ const (
 	TCPPM Kind = "tcppm"
 	TLSPR Kind = "tlspr"
 	Auto  Kind = "auto"
+	UDPPM Kind = "udppm"
 )
 
 // AuthMethod is one word of the auth command.
@@ -175,7 +176,7 @@ type Service struct {
 	Pos  Pos    `json:"pos"`
 
 	Listen Endpoint `json:"listen"`
-	// Target is where a tcppm service connects to.
+	// Target is where a tcppm or udppm service connects to.
 	Target *Endpoint `json:"target,omitempty"`
 	// External4 and External6 are the source addresses of outgoing
 	// connections; the zero Addr means that the kernel chooses. When only one
@@ -219,6 +220,8 @@ type Service struct {
 	// SendHeader (-Hout1, -Hout2) is the version of the PROXY protocol header
 	// that servers are sent, 0 for none.
 	SendHeader int `json:"send_header,omitempty"`
+	// SingleDatagram (-s of udppm) ends a session after its first answer.
+	SingleDatagram bool `json:"single_datagram,omitempty"`
 	// CloseBoth (-C) ends both directions of a relay when one ends.
 	CloseBoth bool `json:"close_both,omitempty"`
 
@@ -286,15 +289,25 @@ const DefaultMaxConn = 100_000
 // shared counters have that many places.
 const MaxServices = 4096
 
-// Endpoint is a TCP address or a Unix socket. Unix is a path, or "@name" for
-// an abstract socket; when it is set the rest is unused. Host is a name still
-// to be resolved (targets only); when it is "" Addr holds the address. Port is
-// always set for TCP.
+// Network is what kind of socket an Endpoint has.
+type Network string
+
+// The networks. Stream is TCP, or a Unix stream socket.
+const (
+	Stream Network = ""
+	UDP    Network = "udp"
+)
+
+// Endpoint is a TCP or UDP address or a Unix socket. Unix is a path, or "@name"
+// for an abstract socket; when it is set the rest is unused. Host is a name
+// still to be resolved (targets only); when it is "" Addr holds the address.
+// Port is always set for TCP and UDP.
 //
 // Systemd names sockets of the service manager (FileDescriptorName=,
 // systemd.socket(5)), of listening addresses only. The rest is empty in the
 // configuration, and is where the sockets are bound once they are known.
 type Endpoint struct {
+	Network Network    `json:"network,omitempty"`
 	Systemd string     `json:"systemd,omitempty"`
 	Unix    string     `json:"unix,omitempty"`
 	Host    string     `json:"host,omitempty"`

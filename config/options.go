@@ -24,7 +24,7 @@ type options struct {
 // newOptions begins a service with the present state.
 func (l *loader) newOptions(kind Kind, c call) *options {
 	st := &l.st
-	return &options{l: l, good: true, s: Service{
+	o := &options{l: l, good: true, s: Service{
 		Kind: kind, Pos: c.name.pos, Listen: st.internal,
 		External4: st.external4, External6: st.external6,
 		Auth: slices.Clone(st.auth), ACL: -1,
@@ -32,6 +32,16 @@ func (l *loader) newOptions(kind Kind, c call) *options {
 		Log: st.log, LogFormat: st.logFormat, Splice: DefaultSplice,
 		UDPDestinations: kind.udpDestinations(),
 	}}
+	o.s.Listen.Network = networkOf(kind)
+	return o
+}
+
+// networkOf is what a kind of service listens for.
+func networkOf(kind Kind) Network {
+	if kind == UDPPM {
+		return UDP
+	}
+	return Stream
 }
 
 func (o *options) errorf(pos Pos, format string, args ...any) {
@@ -90,12 +100,19 @@ var laterOptions = []string{
 	"f", "h", "T", "S", "d", "I", "x", "X", "F",
 }
 
+// datagramOptions are those that a service for datagrams has.
+var datagramOptions = []string{"-i", "-e", "-4", "-6", "-46", "-64", "-s", "-ol", "-os"}
+
 var allOptions = []string{"-p", "-i", "-e", "-4", "-6", "-46", "-64", "-s", "-g", "-b", "-C", "-a", "-u", "-H", "-Hout", "-P", "-c", "-ol", "-oc", "-os", "-Ni", "-Ne", "-U"}
 
 func (o *options) option(w word) {
 	body := w.from(1)
 	for _, e := range optionTable {
 		if strings.HasPrefix(body.text, e.prefix) {
+			if o.s.Listen.Network == UDP && e.prefix != "p" && !slices.Contains(datagramOptions, "-"+e.prefix) {
+				o.errorf(w.pos, "-%s makes no sense for datagrams; the options are %s", e.prefix, strings.Join(datagramOptions, " "))
+				return
+			}
 			e.parse(o, body.from(len(e.prefix)))
 			return
 		}
@@ -144,6 +161,7 @@ func (o *options) listenOn(v word) {
 		return
 	}
 	e, ok := o.l.listenAddress(string(o.s.Kind)+": -i", v)
+	e.Network = o.s.Listen.Network
 	o.s.Listen, o.good = e, o.good && ok
 }
 
@@ -175,7 +193,7 @@ func (o *options) listenOnSystemd(v word) {
 		o.errorf(v.pos, "-i: %s: names that begin with %s are those of sockets the daemon has stored itself", show(v.text), StoredPrefix)
 		return
 	}
-	o.s.Listen = Endpoint{Systemd: v.text}
+	o.s.Listen = Endpoint{Network: o.s.Listen.Network, Systemd: v.text}
 }
 
 func (o *options) connectFrom(v word) {
@@ -243,6 +261,10 @@ const (
 
 // splice reads [MODE][:MIN[,STREAK[,SMALL]]].
 func (o *options) splice(v word) {
+	if o.s.Listen.Network == UDP {
+		o.singleDatagram(v)
+		return
+	}
 	o.s.Splice = DefaultSplice
 	colon := strings.IndexByte(v.text, ':')
 	mode := v
@@ -260,6 +282,15 @@ func (o *options) splice(v word) {
 	if colon >= 0 {
 		o.spliceTuning(v.from(colon + 1))
 	}
+}
+
+// singleDatagram reads the -s of udppm.
+func (o *options) singleDatagram(v word) {
+	if v.text != "" {
+		o.errorf(v.pos, "-s: %s: nothing follows -s here: one datagram each way", show(v.text))
+		return
+	}
+	o.s.SingleDatagram = true
 }
 
 func (o *options) spliceTuning(v word) {

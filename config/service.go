@@ -34,17 +34,20 @@ func (l *loader) runServer(kind Kind, c call) {
 	l.addService(o)
 }
 
-func runTCPPM(l *loader, c call) {
-	o := l.newOptions(TCPPM, c)
+func runTCPPM(l *loader, c call) { l.runPortMap(TCPPM, c) }
+func runUDPPM(l *loader, c call) { l.runPortMap(UDPPM, c) }
+
+func (l *loader) runPortMap(kind Kind, c call) {
+	o := l.newOptions(kind, c)
 	rest := o.parse(c.args)
 	if o.portSet {
-		o.errorf(o.portPos, "-p: the port is the first word after the options; write: tcppm %s", portMapUsage)
+		o.errorf(o.portPos, "-p: the port is the first word after the options; write: %s %s", kind, portMapUsage)
 	}
 	switch {
 	case len(rest) < 3:
-		o.errorf(c.name.pos, "a word is missing; write: tcppm %s", portMapUsage)
+		o.errorf(c.name.pos, "a word is missing; write: %s %s", kind, portMapUsage)
 	case len(rest) > 3:
-		o.errorf(rest[3].pos, "there is a word too many here; write: tcppm %s", portMapUsage)
+		o.errorf(rest[3].pos, "there is a word too many here; write: %s %s", kind, portMapUsage)
 	default:
 		o.portMap(rest)
 	}
@@ -53,43 +56,53 @@ func runTCPPM(l *loader, c call) {
 
 // portMap reads SRCPORT DSTADDR DSTPORT.
 func (o *options) portMap(words []word) {
-	port, ok := o.l.port("tcppm: SRCPORT", words[0])
+	kind := string(o.s.Kind)
+	port, ok := o.l.port(kind+": SRCPORT", words[0])
 	o.port, o.portSet, o.good = port, true, o.good && ok
-	target, ok := o.l.targetAddress(words[1])
+	target, ok := o.l.targetAddress(o.s.Kind, words[1])
 	o.good = o.good && ok
 	if target.Unix != "" && words[2].text == "0" {
 		// The port of a Unix socket means nothing, but 3proxy wants one.
 		o.s.Target = &target
 		return
 	}
-	target.Port, ok = o.l.port("tcppm: DSTPORT", words[2])
+	target.Port, ok = o.l.port(kind+": DSTPORT", words[2])
 	if target.Unix != "" {
 		target.Port = 0
 		o.l.warnf(words[2].pos, "tcppm: the port has no effect: the target is a Unix socket; write 0")
 	}
 	o.good = o.good && ok
+	target.Network = o.s.Listen.Network
 	o.s.Target = &target
 }
 
-func (l *loader) targetAddress(w word) (Endpoint, bool) {
+func (l *loader) targetAddress(kind Kind, w word) (Endpoint, bool) {
 	if strings.HasPrefix(w.text, "unix:") {
+		if kind == UDPPM {
+			l.errorf(w.pos, "udppm: %s: datagrams cannot be sent to a Unix socket", show(w.text))
+			return Endpoint{}, false
+		}
 		path, ok := l.unixAddress("tcppm", w.from(len("unix:")))
 		return Endpoint{Unix: path}, ok
 	}
 	a, err := parseAddr(w.text)
 	switch {
 	case err == nil && (a.IsUnspecified() || a.IsMulticast()):
-		l.errorf(w.pos, "tcppm: %s: this address cannot be connected to", show(w.text))
+		l.errorf(w.pos, "%s: %s: this address cannot be connected to", kind, show(w.text))
 		return Endpoint{}, false
 	case err == nil:
 		return Endpoint{Addr: a}, true
 	case strings.ContainsAny(w.text, ":%"):
-		l.errorf(w.pos, "tcppm: %s: expected an address, a host name, unix:PATH or unix:@NAME", show(w.text))
+		expected := "an address, a host name, unix:PATH or unix:@NAME"
+		if kind == UDPPM {
+			expected = "an address or a host name"
+		}
+		l.errorf(w.pos, "%s: %s: expected %s", kind, show(w.text), expected)
 		return Endpoint{}, false
 	}
 	host, err := checkHost(w.text)
 	if err != nil {
-		l.errorf(w.pos, "tcppm: %s: %v", show(w.text), err)
+		l.errorf(w.pos, "%s: %s: %v", kind, show(w.text), err)
 		return Endpoint{}, false
 	}
 	return Endpoint{Host: host}, true
@@ -102,6 +115,7 @@ func (l *loader) addService(o *options) {
 	o.finishListen()
 	o.checkUnixOptions()
 	o.checkFamilies()
+	o.checkDatagrams()
 	s := &o.s
 	s.ID = string(s.Kind) + "@" + s.Listen.String()
 	if !l.claimAddress(s) || !o.good {
@@ -121,7 +135,7 @@ func (l *loader) addService(o *options) {
 }
 
 // targetsItself reports whether a port mapping leads to its own listening
-// address, as far as that can be told without resolving names: each connection
+// address, as far as that can be told without resolving names: each session
 // would open the next until no descriptor is left.
 func (s *Service) targetsItself() bool {
 	t := s.Target
@@ -161,7 +175,7 @@ func (l *loader) captureRules() int {
 func (o *options) finishListen() {
 	s := &o.s
 	if s.Listen.Unix != "" || s.Listen.Systemd != "" {
-		if o.portSet && s.Kind != TCPPM {
+		if o.portSet && s.Kind != TCPPM && s.Kind != UDPPM {
 			where := "listens on a Unix socket"
 			if s.Listen.Systemd != "" {
 				where = "takes sockets of systemd: they have their ports"
@@ -196,8 +210,31 @@ func (o *options) socketLevelOnly(letter string, list []SockOpt, what string) {
 	}
 }
 
+// checkDatagrams refuses what makes no sense for a service that takes
+// datagrams.
+func (o *options) checkDatagrams() {
+	s := &o.s
+	if s.Listen.Network != UDP {
+		return
+	}
+	if s.Listen.Unix != "" {
+		o.errorf(s.Pos, "it takes datagrams and cannot listen on a Unix socket; name an address with -i")
+	}
+	o.datagramOptionsOnly("-ol", s.ListenOptions)
+	o.datagramOptionsOnly("-os", s.ServerOptions)
+}
+
+func (o *options) datagramOptionsOnly(letter string, list []SockOpt) {
+	for _, so := range list {
+		if opt, ok := sockopt.Lookup(so.Name); ok && !opt.ForUDP() {
+			o.errorf(o.s.Pos, "%s%s: sockets for datagrams do not have this option", letter, so.Name)
+		}
+	}
+}
+
 // claimed is a listening address in use by a service line.
 type claimed struct {
+	network Network
 	addr    netip.Addr
 	unix    string
 	systemd string
@@ -207,7 +244,7 @@ type claimed struct {
 // claimAddress reports an address that another service listens on. A wildcard
 // address overlaps with every address of its family.
 func (l *loader) claimAddress(s *Service) bool {
-	mine := claimed{s.Listen.Addr, cleanUnix(s.Listen.Unix), s.Listen.Systemd, s.Pos}
+	mine := claimed{s.Listen.Network, s.Listen.Addr, cleanUnix(s.Listen.Unix), s.Listen.Systemd, s.Pos}
 	if mine.unix == "" && mine.systemd == "" && s.Listen.Port == 0 {
 		return true // the port is missing or wrong, which has been reported
 	}
@@ -223,6 +260,9 @@ func (l *loader) claimAddress(s *Service) bool {
 }
 
 func (c claimed) overlaps(o claimed) bool {
+	if c.network != o.network {
+		return false
+	}
 	if c.unix != "" || o.unix != "" || c.systemd != "" || o.systemd != "" {
 		return c.unix == o.unix && c.systemd == o.systemd
 	}

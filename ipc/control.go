@@ -225,6 +225,9 @@ type Session struct {
 	// BytesIn came from the server, BytesOut from the client.
 	BytesIn  uint64 `json:"bytes_in"`
 	BytesOut uint64 `json:"bytes_out"`
+	// DatagramsIn and DatagramsOut are theirs, of a session of datagrams.
+	DatagramsIn  uint64 `json:"datagrams_in,omitempty"`
+	DatagramsOut uint64 `json:"datagrams_out,omitempty"`
 }
 
 // ReloadResult is the answer to a successful PathReload.

@@ -45,6 +45,12 @@ const (
 	// EndedByRules counts sessions that a reload ended because the new rules
 	// do not allow them.
 	EndedByRules
+	// DatagramsIn came from servers, DatagramsOut from clients; DatagramsDropped
+	// is the part of the latter for which there was no session: at maxconn,
+	// without descriptors, or too many before the server's address was known.
+	DatagramsIn
+	DatagramsOut
+	DatagramsDropped
 
 	// NumCounters is the number of counters.
 	NumCounters
@@ -55,6 +61,7 @@ var counterNames = [NumCounters]string{
 	"no_resources", "timed_out", "reset_by_client", "reset_by_server",
 	"name_failed", "protocol_errors", "bytes_in", "bytes_out", "bytes_spliced",
 	"maxconn_pauses", "log_dropped", "ended_by_rules",
+	"datagrams_in", "datagrams_out", "datagrams_dropped",
 }
 
 // String returns the name of the counter in the control API.
@@ -81,6 +88,9 @@ const (
 	// Heartbeat is the time of the last turn or idle check, in milliseconds
 	// of CLOCK_MONOTONIC.
 	Heartbeat
+	// PacketsDropped counts datagrams that could not be sent: the network has
+	// refused them, or a socket had no room.
+	PacketsDropped
 
 	// NumLoopCounters is the number of counters.
 	NumLoopCounters
@@ -88,7 +98,7 @@ const (
 
 var loopCounterNames = [NumLoopCounters]string{
 	"turns", "events", "fd_pauses", "pipes_open", "pipe_misses", "name_queries",
-	"name_hits", "heartbeat_ms",
+	"name_hits", "heartbeat_ms", "packets_dropped",
 }
 
 // String returns the name of the counter in the control API.

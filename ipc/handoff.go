@@ -136,7 +136,7 @@ type HandoffKind string
 const (
 	// HandoffListener is a listening stream socket of a service.
 	HandoffListener HandoffKind = "listener"
-	// HandoffDatagram is a datagram socket of a service.
+	// HandoffDatagram is a UDP socket of a service.
 	HandoffDatagram HandoffKind = "datagram"
 	// HandoffControl is the listening control socket.
 	HandoffControl HandoffKind = "control"

@@ -47,6 +47,9 @@ type PacketOptions struct {
 	// IPV6_RECVPKTINFO of ipv6(7)): for sockets that are bound to a wildcard
 	// address, whose answers must come from the address that was asked.
 	Local bool
+	// Shared says that other processes have the socket, so that closing the
+	// descriptor would not take it out of the epoll set (epoll(7)).
+	Shared bool
 	// Borrowed says that Close leaves the descriptor open.
 	Borrowed bool
 }
@@ -55,11 +58,12 @@ type PacketOptions struct {
 const packetEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLET&(1<<32-1)
 
 const (
-	packetReadable uint8 = 1 << iota // a receive may bring something
-	packetBlocked                    // the socket has no room for output
-	packetPaused                     // the handler wants no datagrams
-	packetQueued                     // in the run list
-	packetBorrowed                   // the descriptor is not the PacketConn's
+	packetReadable uint16 = 1 << iota // a receive may bring something
+	packetBlocked                     // the socket has no room for output
+	packetPaused                      // the handler wants no datagrams
+	packetQueued                      // in the run list
+	packetBorrowed                    // the descriptor is not the PacketConn's
+	packetShared                      // other processes have the socket
 	packetOpen
 	packetPolled     // of io_uring: a poll for input is under way
 	packetRoomPolled // of io_uring: a poll for room is under way
@@ -81,7 +85,7 @@ type PacketConn struct {
 	// the end of the turn.
 	first, last int32
 	errno       shortErrno
-	flags       uint8
+	flags       uint16
 }
 
 // IsOpen reports whether the socket is open.
@@ -117,6 +121,9 @@ func (l *Loop) openPacket(c *PacketConn, fd int32, o PacketOptions, h PacketHand
 	*c = PacketConn{loop: l, h: h, fd: fd, next: next, flags: packetOpen | queued}
 	if o.Borrowed {
 		c.flags |= packetBorrowed
+	}
+	if o.Shared {
+		c.flags |= packetShared
 	}
 	if errno := c.enter(); errno != 0 {
 		c.flags = queued
@@ -258,7 +265,7 @@ func (c *PacketConn) Close() {
 		return
 	}
 	fd, borrowed := c.fd, c.flags&packetBorrowed != 0
-	if c.loop.ring == nil && !borrowed {
+	if c.loop.ring == nil && c.flags&(packetBorrowed|packetShared) == 0 {
 		// Closing the last descriptor takes it out of the epoll set.
 		c.leave()
 		sys.Close(fd)
@@ -295,6 +302,17 @@ func (c *PacketConn) leave() {
 	l.table.release(c.slot)
 	c.fd, c.gen, c.h, c.errno = -1, 0, nil, 0
 	c.flags &= packetQueued
+}
+
+// Drain delivers what waits in the socket, up to about limit datagrams. It is
+// for a socket that is about to be given up, and must not be called from
+// OnPackets.
+func (c *PacketConn) Drain(limit int) {
+	c.flags |= packetReadable
+	for limit > 0 && c.IsOpen() && c.flags&packetReadable != 0 {
+		c.receive()
+		limit -= packetBatch
+	}
 }
 
 // event takes the readiness that epoll or a poll request of the ring reports.

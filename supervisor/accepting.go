@@ -69,5 +69,5 @@ func (d *daemon) acceptingNow() ipc.Accept {
 }
 
 func sameAccept(a, b ipc.Accept) bool {
-	return a.Paused == b.Paused && a.Lent == b.Lent && slices.Equal(a.Keep, b.Keep)
+	return a.Paused == b.Paused && a.HoldDatagrams == b.HoldDatagrams && a.Lent == b.Lent && slices.Equal(a.Keep, b.Keep)
 }

@@ -65,27 +65,40 @@ func (h *inheritance) unitAddresses() map[string]bool {
 	defer h.mu.Unlock()
 	keys := map[string]bool{}
 	for _, s := range h.sockets {
-		if !stored(s) && acceptsStreams(s) {
+		if !stored(s) && servable(s) {
 			keys[socketKey(s)] = true
 		}
 	}
 	return keys
 }
 
-// acceptsStreams says that the socket is one a service of today can serve.
-func acceptsStreams(s systemd.Socket) bool {
-	return s.Listening && (s.Network == "tcp" || s.Network == "unix")
+// servable says that the socket is one that some service can serve.
+func servable(s systemd.Socket) bool {
+	return s.Network == "udp" || s.Listening && (s.Network == "tcp" || s.Network == "unix")
+}
+
+// serves says that the socket is one that a service of a network can serve.
+func serves(s systemd.Socket, n config.Network) bool {
+	return servable(s) && networkOf(s) == n
+}
+
+// networkOf is the network of an endpoint that a servable socket is for.
+func networkOf(s systemd.Socket) config.Network {
+	if s.Network == "udp" {
+		return config.UDP
+	}
+	return config.Stream
 }
 
 // forService takes the sockets of a service, by name or by address. Those of
 // socket units go before those of the store: they may be the same.
 func (h *inheritance) forService(e config.Endpoint, others []config.Service) ([]systemd.Socket, error) {
 	if e.Systemd != "" {
-		return h.byName(e.Systemd, others)
+		return h.byName(e, others)
 	}
 	for _, wanted := range []bool{false, true} {
 		found := h.take(func(s systemd.Socket) bool {
-			return stored(s) == wanted && acceptsStreams(s) && boundTo(s, e) && present(s.Path)
+			return stored(s) == wanted && serves(s, e.Network) && boundTo(s, e) && present(s.Path)
 		})
 		if len(found) > 0 {
 			return found, nil
@@ -104,9 +117,10 @@ func (h *inheritance) has(s *config.Service, others []config.Service) (bool, err
 
 // byName takes the sockets of a name but for those another service wants by
 // their address.
-func (h *inheritance) byName(name string, others []config.Service) ([]systemd.Socket, error) {
+func (h *inheritance) byName(e config.Endpoint, others []config.Service) ([]systemd.Socket, error) {
+	name := e.Systemd
 	found := h.take(func(s systemd.Socket) bool {
-		return s.Name == name && acceptsStreams(s) && !slices.ContainsFunc(others, func(o config.Service) bool {
+		return s.Name == name && serves(s, e.Network) && !slices.ContainsFunc(others, func(o config.Service) bool {
 			return o.Listen.Systemd == "" && boundTo(s, o.Listen)
 		})
 	})
@@ -117,18 +131,20 @@ func (h *inheritance) byName(name string, others []config.Service) ([]systemd.So
 	defer h.mu.Unlock()
 	for _, s := range h.sockets {
 		if s.Name == name {
-			return nil, fmt.Errorf("the inherited socket %q %s", name, unfit(s))
+			return nil, fmt.Errorf("the inherited socket %q %s", name, unfit(s, e.Network))
 		}
 	}
 	return nil, fmt.Errorf("no socket of the name %q was inherited: "+
 		"the daemon must be started by a socket unit with FileDescriptorName=%s", name, name)
 }
 
-// unfit says why no service can take a socket.
-func unfit(s systemd.Socket) string {
+// unfit says why a service of a network cannot take a socket.
+func unfit(s systemd.Socket, n config.Network) string {
 	switch {
 	case s.Network == "udp" || s.Network == "unixgram":
-		return fmt.Sprintf("(%s) is for datagrams, which no service takes", s)
+		return fmt.Sprintf("(%s) is for datagrams, which the service does not take", s)
+	case n == config.UDP:
+		return fmt.Sprintf("(%s) is not for UDP datagrams, which the service takes: use ListenDatagram= in its unit", s)
 	case s.Network == "tcp" || s.Network == "unix":
 		return fmt.Sprintf("(%s) does not listen: set Accept=no in its unit", s)
 	}
@@ -141,13 +157,22 @@ func present(path string) bool {
 	return path == "" || path[0] == '@' || fileOfSocket(path) != socketFile{}
 }
 
+// ipNetwork is the network of an IP socket of an endpoint, as
+// systemd.Socket.Network.
+func ipNetwork(e config.Endpoint) string {
+	if e.Network == config.UDP {
+		return "udp"
+	}
+	return "tcp"
+}
+
 // boundTo says whether a socket is where a service listens. An IPv6 wildcard
 // socket that takes IPv4 clients as well is also 0.0.0.0.
 func boundTo(s systemd.Socket, e config.Endpoint) bool {
 	switch {
 	case e.Unix != "":
 		return s.Network == "unix" && samePath(s.Path, e.Unix)
-	case s.Network != "tcp" || s.Addr.Port() != e.Port:
+	case s.Network != ipNetwork(e) || s.Addr.Port() != e.Port:
 		return false
 	case s.DualStack() && e.Addr.Unmap() == netip.IPv4Unspecified():
 		return true
@@ -157,11 +182,17 @@ func boundTo(s systemd.Socket, e config.Endpoint) bool {
 
 // listener makes the listener of a service of inherited sockets; nil when there
 // are none. Missing sockets of an own SO_REUSEPORT group are opened,
-// so that each slot has one; any other number is shared by all workers.
+// so that each slot has one; any other number is shared by all workers, or, for
+// datagrams, served by the workers of the first slots.
 func (h *inheritance) listener(s *config.Service, others []config.Service, slots int) (*listener, error) {
 	sockets, err := h.forService(s.Listen, others)
 	if err != nil || len(sockets) == 0 {
 		return nil, err
+	}
+	if s.Listen.Network == config.UDP && len(sockets) > slots {
+		h.giveBack(sockets)
+		return nil, fmt.Errorf("%d sockets for datagrams were inherited for %s: each belongs to one worker, so that as many workers are needed",
+			len(sockets), count(slots, "worker", "workers"))
 	}
 	locate(&s.Listen, sockets)
 	l := &listener{
@@ -170,7 +201,7 @@ func (h *inheritance) listener(s *config.Service, others []config.Service, slots
 		backlog:  s.Backlog,
 		options:  s.ListenOptions,
 		kept:     !stored(sockets[0]),
-		shared:   true,
+		shared:   s.Listen.Network != config.UDP,
 	}
 	if l.kept {
 		l.units = sockets
@@ -215,13 +246,14 @@ func (l *listener) assign(sockets []systemd.Socket, slots int) {
 	for i, s := range bySlot {
 		l.fds[i] = s.FD
 	}
-	l.shared = len(sockets) < slots && !l.fillGroup(slots)
+	complete := len(sockets) == slots || l.fillGroup(slots)
+	l.shared = !complete && !l.datagrams()
 }
 
 // oneGroup says whether the sockets share the connections of one address.
 func oneGroup(sockets []systemd.Socket) bool {
 	return !slices.ContainsFunc(sockets, func(s systemd.Socket) bool {
-		return s.Network != "tcp" || !s.ReusePort || s.Addr != sockets[0].Addr || s.V6Only != sockets[0].V6Only
+		return s.Network == "unix" || !s.ReusePort || s.Addr != sockets[0].Addr || s.V6Only != sockets[0].V6Only
 	})
 }
 
@@ -233,7 +265,7 @@ func (l *listener) fillGroup(slots int) bool {
 	}
 	had := len(l.fds)
 	for len(l.fds) < slots {
-		fd, err := l.bindTCP(true)
+		fd, err := l.bindIP(true)
 		if err == nil {
 			l.fds = append(l.fds, fd)
 			err = l.listen(fd)
@@ -256,7 +288,10 @@ func (l *listener) adopt(backlog bool) error {
 		if err := unix.SetNonblock(fd, true); err != nil {
 			return fmt.Errorf("fcntl: %w", err)
 		}
-		if l.endpoint.Unix == "" {
+		switch {
+		case l.datagrams():
+			enlargeQueue(fd)
+		case l.endpoint.Unix == "":
 			setClientDefaults(fd)
 		}
 		if err := applyOptions(fd, l.options); err != nil {
@@ -296,10 +331,10 @@ func (d *daemon) closeUnclaimed() {
 		case stored(s):
 			d.logf("%s is not configured any more: the socket is closed", s)
 			fileOfSocket(s.Path).remove()
-		case acceptsStreams(s):
+		case servable(s):
 			d.logf("warning: no service wants the inherited socket %q (%s): it is closed", s.Name, s)
 		default:
-			d.logf("warning: the inherited descriptor %q %s: it is closed", s.Name, unfit(s))
+			d.logf("warning: the inherited descriptor %q %s: it is closed", s.Name, unfit(s, config.Stream))
 		}
 		_ = unix.Close(s.FD)
 	}

@@ -20,7 +20,7 @@ func listening(t *testing.T, name, address string, reusePort bool) systemd.Socke
 	at := netip.MustParseAddrPort(address)
 	s := &config.Service{Listen: config.Endpoint{Addr: at.Addr(), Port: at.Port()}}
 	l := &listener{endpoint: s.Listen}
-	fd, err := l.bindTCP(reusePort)
+	fd, err := l.bindIP(reusePort)
 	if err == nil {
 		err = l.listen(fd)
 	}

@@ -22,7 +22,10 @@ import (
 const kernelBacklog = 1<<31 - 1
 
 // listener is what one listening address is served with: a socket for each
-// slot, all in one SO_REUSEPORT group, or one socket shared by all workers.
+// slot, all in one SO_REUSEPORT group, or one socket shared by all workers. A
+// socket for datagrams is never shared, because a client's datagrams belong to
+// one session: where there are fewer sockets than slots, the first slots have
+// them.
 type listener struct {
 	key      string
 	endpoint config.Endpoint
@@ -89,15 +92,24 @@ func (l *listener) add(fd int) {
 	l.fds = append(l.fds, fd)
 }
 
+// datagrams says that the sockets are for datagrams.
+func (l *listener) datagrams() bool { return l.endpoint.Network == config.UDP }
+
+// grouped says that each slot is to have a socket of its own.
+func (l *listener) grouped() bool {
+	return !l.shared && option(l.options, "SO_REUSEPORT", 1) != 0
+}
+
 // close closes every socket and removes the file of a Unix socket. The
 // shutdown ends listening at once even where a worker has not yet closed its
-// duplicate, as after a generation that was aborted.
+// duplicate, as after a generation that was aborted; one for datagrams takes
+// them until it is closed.
 func (l *listener) close() {
 	if !l.borrowed {
 		l.file.remove()
 	}
 	for _, fd := range l.fds {
-		if !l.kept && !l.borrowed {
+		if !l.kept && !l.borrowed && !l.datagrams() {
 			_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 		}
 		_ = unix.Close(fd)
@@ -107,11 +119,15 @@ func (l *listener) close() {
 
 // listenerKey identifies a listening address.
 func listenerKey(e config.Endpoint) string {
-	if e.Systemd != "" {
+	switch {
+	case e.Systemd != "" && e.Network == config.UDP:
+		return "systemd-udp:" + e.Systemd
+	case e.Systemd != "":
 		return "systemd:" + e.Systemd
-	}
-	if e.Unix != "" {
+	case e.Unix != "":
 		return "unix:" + e.Unix
+	case e.Network == config.UDP:
+		return "udp:" + e.String()
 	}
 	return "tcp:" + e.String()
 }
@@ -125,12 +141,12 @@ func listen(s *config.Service, slots int, ours bool) (*listener, error) {
 		backlog:  s.Backlog,
 		options:  s.ListenOptions,
 	}
-	l.shared = s.Listen.Unix != "" || option(s.ListenOptions, "SO_REUSEPORT", 1) == 0
+	l.shared = s.Listen.Unix != "" || option(s.ListenOptions, "SO_REUSEPORT", 1) == 0 && !l.datagrams()
 	var err error
 	if s.Listen.Unix != "" {
 		err = l.openUnix()
 	} else {
-		err = l.openTCP(slots, ours || option(s.ListenOptions, "SO_REUSEPORT", 0) == 1)
+		err = l.openIP(slots, ours || option(s.ListenOptions, "SO_REUSEPORT", 0) == 1)
 	}
 	if err != nil {
 		l.close()
@@ -149,21 +165,21 @@ func option(options []config.SockOpt, name string, otherwise int) int {
 	return otherwise
 }
 
-// openTCP binds the first socket before it has SO_REUSEPORT, unless it may
+// openIP binds the first socket before it has SO_REUSEPORT, unless it may
 // join others: another process's use of the port, even by a second daemon of
 // the same user, is an error instead of a silent share of the connections.
-func (l *listener) openTCP(slots int, join bool) error {
+func (l *listener) openIP(slots int, join bool) error {
 	sockets := slots
-	if l.shared {
+	if !l.grouped() {
 		sockets = 1
 	}
 	for i := range sockets {
-		fd, err := l.bindTCP(join || i > 0)
+		fd, err := l.bindIP(join || i > 0)
 		if err != nil {
 			return err
 		}
 		l.fds = append(l.fds, fd)
-		if !l.shared {
+		if l.grouped() {
 			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 				return os.NewSyscallError("setsockopt SO_REUSEPORT", err)
 			}
@@ -175,16 +191,20 @@ func (l *listener) openTCP(slots int, join bool) error {
 	return nil
 }
 
-func (l *listener) bindTCP(reusePort bool) (int, error) {
+func (l *listener) bindIP(reusePort bool) (int, error) {
 	address, family, err := socketAddress(l.endpoint)
 	if err != nil {
 		return -1, err
 	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	kind, protocol := unix.SOCK_STREAM, unix.IPPROTO_TCP
+	if l.datagrams() {
+		kind, protocol = unix.SOCK_DGRAM, unix.IPPROTO_UDP
+	}
+	fd, err := unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
-	if err = l.prepareTCP(fd, family, reusePort); err == nil {
+	if err = l.prepareIP(fd, family, reusePort); err == nil {
 		err = os.NewSyscallError("bind", unix.Bind(fd, address))
 	}
 	if err != nil {
@@ -200,7 +220,10 @@ func probe(s *config.Service, ours bool) error {
 		return probeUnixPlace(path)
 	}
 	l := &listener{endpoint: s.Listen, options: s.ListenOptions}
-	fd, err := l.bindTCP(ours || option(s.ListenOptions, "SO_REUSEPORT", 0) == 1)
+	if l.datagrams() && ours {
+		return nil // it would take datagrams of a socket that is in use
+	}
+	fd, err := l.bindIP(ours || option(s.ListenOptions, "SO_REUSEPORT", 0) == 1)
 	if err != nil {
 		return err
 	}
@@ -220,13 +243,19 @@ type intOption struct {
 	level, opt int
 }
 
-// prepareTCP sets what must be set before bind, and what accepted sockets
-// inherit.
-func (l *listener) prepareTCP(fd, family int, reusePort bool) error {
-	settings := []intOption{
-		{"SO_REUSEADDR", unix.SOL_SOCKET, unix.SO_REUSEADDR},
-		{"SO_KEEPALIVE", unix.SOL_SOCKET, unix.SO_KEEPALIVE},
-		{"TCP_NODELAY", unix.IPPROTO_TCP, unix.TCP_NODELAY},
+// prepareIP sets what must be set before bind, and what accepted sockets
+// inherit. With SO_REUSEADDR another process could take over a UDP port
+// (socket(7)).
+func (l *listener) prepareIP(fd, family int, reusePort bool) error {
+	var settings []intOption
+	if l.datagrams() {
+		enlargeQueue(fd)
+	} else {
+		settings = []intOption{
+			{"SO_REUSEADDR", unix.SOL_SOCKET, unix.SO_REUSEADDR},
+			{"SO_KEEPALIVE", unix.SOL_SOCKET, unix.SO_KEEPALIVE},
+			{"TCP_NODELAY", unix.IPPROTO_TCP, unix.TCP_NODELAY},
+		}
 	}
 	if reusePort {
 		settings = append(settings, intOption{"SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT})
@@ -240,6 +269,19 @@ func (l *listener) prepareTCP(fd, family int, reusePort bool) error {
 		}
 	}
 	return applyOptions(fd, l.options)
+}
+
+// datagramQueue is the size in bytes that the queue of a UDP socket is asked to
+// have: some milliseconds of datagrams wait in it while a worker is busy or
+// being replaced.
+const datagramQueue = 4 << 20
+
+// enlargeQueue gives a UDP socket its queue, or as much of it as
+// net.core.rmem_max allows a process without CAP_NET_ADMIN (socket(7)).
+func enlargeQueue(fd int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, datagramQueue) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, datagramQueue)
+	}
 }
 
 // applyOptions sets the options of a service, but for SO_REUSEPORT, which is
@@ -256,7 +298,11 @@ func applyOptions(fd int, options []config.SockOpt) error {
 	return nil
 }
 
+// listen has a socket accept; one for datagrams does from its bind on.
 func (l *listener) listen(fd int) error {
+	if l.datagrams() {
+		return nil
+	}
 	backlog := l.backlog
 	if backlog == 0 {
 		backlog = kernelBacklog

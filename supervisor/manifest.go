@@ -64,7 +64,7 @@ func (h *handout) addSockets(d *daemon, s *snapshot) error {
 			if err != nil {
 				return fmt.Errorf("socket of %s: %w", l.key, err)
 			}
-			socket.Kind, socket.Key, socket.Slot = ipc.HandoffListener, l.key, i
+			socket.Kind, socket.Key, socket.Slot = l.handoffKind(), l.key, i
 			if l.shared {
 				socket.Slot = -1
 			}
@@ -86,6 +86,14 @@ func (h *handout) addSockets(d *daemon, s *snapshot) error {
 	_, socket.Stored = d.store.identities[controlStoreName]
 	h.addSocket(socket, d.control.fd)
 	return nil
+}
+
+// handoffKind is the kind of the listener's sockets in a handoff.
+func (l *listener) handoffKind() ipc.HandoffKind {
+	if l.datagrams() {
+		return ipc.HandoffDatagram
+	}
+	return ipc.HandoffListener
 }
 
 func (h *handout) addSocket(s ipc.HandoffSocket, fd int) {

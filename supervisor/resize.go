@@ -15,17 +15,23 @@ import (
 
 // growth are sockets for slots that a new generation adds to listeners it
 // keeps. Bound, but not listening, they take no connection until the
-// generation is in force.
+// generation is in force. Those for datagrams would take some at once; they are
+// only bound then: late is how many.
 type growth struct {
 	listener *listener
 	fds      []int
+	late     int
 }
 
 // grow binds the sockets that the listener lacks for a number of slots.
 func (l *listener) grow(slots int) (growth, error) {
 	g := growth{listener: l}
+	if l.datagrams() {
+		g.late = max(0, slots-l.slots())
+		return g, nil
+	}
 	for range slots - l.slots() {
-		fd, err := l.bindTCP(true)
+		fd, err := l.bindIP(true)
 		if err != nil {
 			g.close()
 			return growth{}, err
@@ -44,6 +50,13 @@ func (g growth) close() {
 // start has the sockets listen and gives them to the listener. Each is kept
 // once it listens, since it may have connections in its queue.
 func (g growth) start() error {
+	for range g.late {
+		fd, err := g.listener.bindIP(true)
+		if err != nil {
+			return err
+		}
+		g.listener.add(fd)
+	}
 	for i, fd := range g.fds {
 		if err := g.listener.listen(fd); err != nil {
 			growth{fds: g.fds[i:]}.close()
@@ -59,14 +72,14 @@ func (n *snapshot) fillGrowth() []config.Diagnostic {
 	var failed []config.Diagnostic
 	for i, l := range n.listeners {
 		s := &n.cfg.Services[i]
-		if l.shared || l.kept {
+		if !l.grouped() || l.kept {
 			continue // one socket serves all workers, or only the manager can make one
 		}
 		g, err := l.grow(len(n.cpus))
 		switch {
 		case err != nil:
 			failed = append(failed, serviceError(s, fmt.Sprintf("a socket for another worker: %v", err)))
-		case len(g.fds) > 0:
+		case len(g.fds) > 0 || g.late > 0:
 			n.growth = append(n.growth, g)
 		}
 	}

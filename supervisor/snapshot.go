@@ -240,7 +240,7 @@ func overlaps(have map[string]*listener, e config.Endpoint) bool {
 	}
 	for _, l := range have {
 		o := l.endpoint
-		sameFamily := o.Unix == "" && o.Addr.Unmap().Is4() == e.Addr.Unmap().Is4()
+		sameFamily := o.Unix == "" && o.Network == e.Network && o.Addr.Unmap().Is4() == e.Addr.Unmap().Is4()
 		if sameFamily && o.Port == e.Port && (o.Addr.IsUnspecified() || e.Addr.IsUnspecified()) {
 			return true
 		}

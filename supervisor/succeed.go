@@ -229,7 +229,7 @@ func (d *daemon) inheritFrom(m *ipc.Message) {
 	}
 	for i, e := range body.Entries {
 		s, err := systemd.Describe(m.FDs[i], "")
-		if err != nil || !acceptsStreams(s) {
+		if err != nil || !servable(s) {
 			continue
 		}
 		index, shared := e.Slot, false
@@ -253,7 +253,7 @@ func (d *daemon) inheritFrom(m *ipc.Message) {
 
 // socketKey is the listenerKey of a socket's address.
 func socketKey(s systemd.Socket) string {
-	return listenerKey(config.Endpoint{Unix: s.Path, Addr: s.Addr.Addr().Unmap(), Port: s.Addr.Port()})
+	return listenerKey(config.Endpoint{Network: networkOf(s), Unix: s.Path, Addr: s.Addr.Addr().Unmap(), Port: s.Addr.Port()})
 }
 
 // lateOrphans are the workers that were alive when the shared memory was last

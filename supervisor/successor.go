@@ -304,6 +304,8 @@ func verifySocket(fd int, want ipc.HandoffSocket) (systemd.Socket, error) {
 		return socket, errors.New("IPV6_V6ONLY or SO_REUSEPORT is not as described")
 	case (want.Kind == ipc.HandoffListener || want.Kind == ipc.HandoffControl) && !is.Listening:
 		return socket, errors.New("it does not listen")
+	case want.Kind == ipc.HandoffDatagram && is.Network != "udp":
+		return socket, errors.New("it is not a UDP socket")
 	}
 	return socket, nil
 }
@@ -316,7 +318,7 @@ func (s *Successor) listeners() map[string]*listener {
 	for i, socket := range s.sockets {
 		what := s.manifest.Sockets[i]
 		switch what.Kind {
-		case ipc.HandoffListener:
+		case ipc.HandoffListener, ipc.HandoffDatagram:
 		case ipc.HandoffControl:
 			continue
 		default:
@@ -325,7 +327,7 @@ func (s *Successor) listeners() map[string]*listener {
 		}
 		l := made[what.Key]
 		if l == nil {
-			l = &listener{key: what.Key, shared: what.Slot < 0, backlog: what.Backlog, options: what.Options, kept: what.Unit != "", borrowed: true}
+			l = &listener{key: what.Key, endpoint: config.Endpoint{Network: networkOf(socket)}, shared: what.Slot < 0, backlog: what.Backlog, options: what.Options, kept: what.Unit != "", borrowed: true}
 			made[what.Key] = l
 		}
 		if what.File && l.file == (socketFile{}) {

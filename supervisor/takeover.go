@@ -44,7 +44,7 @@ func (d *daemon) succeedTo(s *Successor) error {
 		messages: make(chan *ipc.Message, 16), released: make(chan struct{}),
 		present: map[int]*foreignProcess{},
 	}
-	d.accepting = ipc.Accept{Paused: true, Lent: true}
+	d.accepting = ipc.Accept{Paused: true, HoldDatagrams: true, Lent: true}
 	d.lastGen = m.Generation
 	d.shm = s.shm
 	d.columns = newColumns(d.shm)
@@ -91,7 +91,7 @@ func (d *daemon) unwanted() []systemd.Socket {
 	var list []systemd.Socket
 	for i, socket := range d.succession.sockets {
 		what := d.succession.manifest.Sockets[i]
-		if what.Kind == ipc.HandoffListener && !wanted[what.Key] {
+		if what.Kind != ipc.HandoffControl && servable(socket) && !wanted[what.Key] {
 			list = append(list, socket)
 			delete(d.succession.handed, what.Key)
 		}
@@ -232,7 +232,7 @@ func (d *daemon) obey(m *ipc.Message) (done bool, err error) {
 	s := d.succession
 	switch m.Type {
 	case ipc.MsgHandoffGo:
-		d.setAccepting(ipc.Accept{Lent: true})
+		d.setAccepting(ipc.Accept{HoldDatagrams: true, Lent: true})
 		d.kickAdoption()
 		return false, d.serving()
 	case ipc.MsgHandoffCheck:

@@ -429,6 +429,8 @@ func (u *upgrade) commit() error {
 	if u.ctx.Err() != nil {
 		return errDraining
 	}
+	// The successor takes datagrams when it has taken over.
+	d.setAccepting(ipc.Accept{Paused: true, HoldDatagrams: true, Lent: true, Keep: u.unusedServices()})
 	left := d.drainTimeout()
 	if err := u.send(ipc.MsgHandoffTakeover, ipc.HandoffTakeover{LeftMS: left.Milliseconds()}); err != nil {
 		return err

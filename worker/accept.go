@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"3proxyd/config"
 	"3proxyd/ipc"
 	"3proxyd/relay"
 )
@@ -31,6 +32,10 @@ const (
 // an orphaned slot it has adopted, or shared by all workers.
 type listener struct {
 	relay.Listener
+	// packets is the socket of a service that takes datagrams, which has no use
+	// for the Listener.
+	packets *packetSocket
+
 	w    *Worker
 	svc  *service
 	id   string // of the service
@@ -56,15 +61,42 @@ func (w *Worker) addListener(r receivedFD) {
 	}
 	w.dropListeners(func(s *listener) bool { return s.id == r.Service && s.slot == r.Slot }, toOthers)
 	s := &listener{w: w, svc: v, id: r.Service, slot: r.Slot, kept: r.Kept, unit: r.Unit}
-	if errno := w.loop.Listen(&s.Listener, int32(r.fd), r.Kind == ipc.FileSharedListener, s); errno != 0 {
+	if errno := s.open(r); errno != 0 {
 		slog.Error("cannot serve listening socket", "service", r.Service, "error", errno)
-		unix.Close(r.fd)
 		return
 	}
 	if s.held() {
-		s.Pause()
+		s.pause()
 	}
 	w.listeners = append(w.listeners, s)
+}
+
+// open starts to serve the socket, or closes it.
+func (s *listener) open(r receivedFD) unix.Errno {
+	if s.svc.Listen.Network == config.UDP {
+		return s.openPackets(int32(r.fd))
+	}
+	errno := s.w.loop.Listen(&s.Listener, int32(r.fd), r.Kind == ipc.FileSharedListener, s)
+	if errno != 0 {
+		unix.Close(r.fd)
+	}
+	return errno
+}
+
+func (s *listener) pause() {
+	if s.packets != nil {
+		s.packets.Pause()
+		return
+	}
+	s.Pause()
+}
+
+// descriptor returns the descriptor of the socket.
+func (s *listener) descriptor() int {
+	if s.packets != nil {
+		return int(s.packets.FD())
+	}
+	return int(s.FD())
 }
 
 // matchListeners gives the listeners the services of the generation in force
@@ -111,6 +143,10 @@ func (w *Worker) dropListeners(match func(*listener) bool, how parting) {
 // part stops and closes a listener. Sockets of socket units go on listening
 // whatever happens.
 func (s *listener) part(how parting) {
+	if s.packets != nil {
+		s.packets.giveUp(how != toOthers && !s.kept)
+		return
+	}
 	if how != toOthers && !s.kept {
 		s.Drain(maxQueue)
 	}
@@ -144,7 +180,7 @@ func (s *listener) Admit(*relay.Listener) bool {
 		s.limited = true
 		s.retryMS = maxConnRetryMS
 		s.svc.cell.Add(ipc.MaxConnPauses, 1)
-		w.warnMaxConn(s.svc)
+		w.warnMaxConn(s.svc, connectionsWait)
 	}
 	s.PauseFor(s.retryMS)
 	s.retryMS = min(2*s.retryMS, maxConnRetryLimitMS)
@@ -190,6 +226,9 @@ func (s *listener) starve() {
 	s.PauseFor(s.retryMS)
 	s.retryMS = min(2*s.retryMS, fdRetryLimitMS)
 }
+
+// connectionsWait is the warning of a listener that has paused at maxconn.
+const connectionsWait = "maxconn reached: new connections wait"
 
 // resumeStarved goes on when a session has given descriptors back.
 func (s *listener) resumeStarved() {
@@ -253,9 +292,9 @@ func (w *Worker) warnNames(err error) {
 	}
 }
 
-func (w *Worker) warnMaxConn(v *service) {
+func (w *Worker) warnMaxConn(v *service, text string) {
 	if now := w.loop.Now(); now >= w.nextMaxConnWarning {
 		w.nextMaxConnWarning = now + warnEveryMS
-		slog.Warn("maxconn reached: new connections wait", "service", v.ID, "maxconn", v.maxConn)
+		slog.Warn(text, "service", v.ID, "maxconn", v.maxConn)
 	}
 }

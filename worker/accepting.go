@@ -26,23 +26,31 @@ func (w *Worker) setAccepting(a ipc.Accept) {
 	w.accepting = a
 	for _, s := range w.listeners {
 		if s.held() {
-			s.Pause()
+			s.pause()
 			continue
 		}
 		s.resumeHeld()
 	}
 }
 
-// held says that connections are left in the queue for now, because another
-// daemon takes them.
+// held says that connections, or datagrams, are left in the queue for now,
+// because another daemon takes them.
 func (s *listener) held() bool {
 	a := &s.w.accepting
-	return a.Paused && !slices.Contains(a.Keep, s.id)
+	paused := a.Paused
+	if s.packets != nil {
+		paused = a.HoldDatagrams
+	}
+	return paused && !slices.Contains(a.Keep, s.id)
 }
 
 // resumeHeld accepts again after a hold; one that waits for a place or for
 // descriptors finds that out anew.
 func (s *listener) resumeHeld() {
+	if s.packets != nil {
+		s.packets.Resume()
+		return
+	}
 	s.limited, s.starved = false, false
 	if errno := s.Resume(); errno != 0 {
 		s.PauseFor(fdRetryMS)

@@ -50,6 +50,12 @@ func (s *session) describe() ipc.Session {
 	if s.srv != nil && s.srv.addr.IsValid() {
 		d.Server = s.srv.addr.String()
 	}
+	if u := s.udp; u != nil {
+		d.DatagramsIn, d.DatagramsOut = u.in, u.out
+		if u.server.IsValid() {
+			d.Server = u.server.String()
+		}
+	}
 	return d
 }
 

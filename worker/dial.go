@@ -134,9 +134,12 @@ func (s *session) resolved(addrs []netip.Addr) {
 // the dialling has failed.
 func (s *session) connectNext() {
 	d := s.dial
-	started := false
+	started, datagrams := false, s.udp != nil
 	for !started && d.mayStart() {
 		started = s.tryAddr(d.targets.next())
+	}
+	if started && datagrams {
+		return // and the dialling is over
 	}
 	if d.count > 0 {
 		s.armDial()
@@ -221,6 +224,9 @@ func (d *dialState) note(c code, errno unix.Errno) {
 // connect starts one attempt and reports whether it is under way. The caller
 // sets the timer.
 func (s *session) connect(t *relay.Target) bool {
+	if s.udp != nil {
+		return s.connectPacket(t)
+	}
 	d := s.dial
 	u := s.w.newUpstream(s)
 	u.addr, u.host, u.user = t.Addr, s.host, s.user

@@ -60,6 +60,10 @@ const firstRequestMS = 3000
 func (w *Worker) endIdle(timeoutMS int64) {
 	jitter := min(maxIdleJitterMS, timeoutMS/4)
 	for s := w.sessions.head; s != nil; s = s.next {
+		if s.phase == phaseDatagrams {
+			s.arm(s.udp.idleMS())
+			continue
+		}
 		waits := s.phase == phaseIdle || s.phase == phaseHandshake && s.http != nil
 		if !waits || s.buf.Len() > 0 {
 			continue

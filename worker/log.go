@@ -139,6 +139,16 @@ func (s *session) fillRecord(r *accesslog.Record) {
 			r.External = u.LocalAddr().Addr()
 		}
 	}
+	if u := s.udp; u != nil && u.server.IsValid() {
+		r.Server = u.server
+		addr = u.server.Addr()
+		if s.svc.format.Uses('e') {
+			r.External = u.LocalAddr().Addr()
+		}
+	}
+	if s.udp != nil && r.Internal.IsUnspecified() && s.udp.path.Local.IsValid() {
+		r.Internal = s.udp.path.Local
+	}
 	r.Requested = netip.AddrPortFrom(addr, s.port)
 	switch {
 	case s.front != nil && s.front.local.IsValid():
@@ -165,6 +175,9 @@ func (s *session) logText() []byte {
 	}
 	b := append(s.w.scratch[:0], command...)
 	b = s.appendTarget(b)
+	if s.udp != nil {
+		b = s.udp.appendDatagrams(b)
+	}
 	if s.op == config.OpHTTPConnect {
 		b = append(b, " HTTP/1.1"...)
 	}

@@ -312,7 +312,7 @@ func (m *moveIn) takeOver(p *parked) {
 	case ipc.GiverGone:
 		// Its places have been given back, perhaps to others.
 		if !w.shm.Acquire(w.row, p.svc.column, w.shm.Rows(), p.svc.maxConn) {
-			w.warnMaxConn(p.svc)
+			w.warnMaxConn(p.svc, connectionsWait)
 			code = codeNoResources
 		}
 	}

@@ -210,7 +210,7 @@ func (w *Worker) introduce(conn *ipc.Conn) error {
 func (w *Worker) duplicateListeners() []receivedFD {
 	var list []receivedFD
 	for _, s := range w.listeners {
-		fd, err := unix.FcntlInt(uintptr(s.FD()), unix.F_DUPFD_CLOEXEC, 0)
+		fd, err := unix.FcntlInt(uintptr(s.descriptor()), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			continue
 		}

@@ -47,6 +47,9 @@ func (s *session) obey(now *service) {
 	if s.srv != nil && s.srv.addr.IsValid() {
 		addr = s.srv.addr.Addr()
 	}
+	if s.udp != nil && s.udp.server.IsValid() {
+		addr = s.udp.server.Addr()
+	}
 	decision := s.recheck(addr, now.policy, before)
 	if !decision.NeedAddr && decision.Code != acl.OK {
 		s.endByRules(code(decision.Code))
@@ -78,7 +81,7 @@ func (s *session) endByRules(c code) {
 		s.cli.Reset()
 		s.srv.Reset()
 		s.release()
-	case phaseHandshake:
+	case phaseHandshake, phaseDatagrams:
 		s.fail(c)
 	case phaseBind:
 		(*socksClient)(s).reject(c, socks.ReplyNotAllowed)

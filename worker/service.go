@@ -54,6 +54,8 @@ type service struct {
 	// answerMS bounds the silence of a server whose client has finished.
 	answerMS           int64
 	exchangeMS, headMS int64
+	// packetIdleMS is how long a session of datagrams lasts without one.
+	packetIdleMS int64
 	// via is the proxy's pseudonym in Via fields (RFC 9110 section 7.6.3).
 	via            string
 	requestOptions http1.RequestOptions
@@ -80,6 +82,7 @@ func newService(w *Worker, g *generation, cfg *config.Config, sc *config.Service
 		exchangeMS:    seconds(sc.Timeouts.ConnectionShort),
 		answerMS:      seconds(sc.Timeouts.StringLong),
 		headMS:        seconds(sc.Timeouts.StringLong),
+		packetIdleMS:  seconds(packetIdle(sc)),
 		via:           viaName(sc.ID),
 		protocol:      protocolOf(sc.Kind),
 		poolKey:       sc.ID + "#" + strconv.FormatUint(g.id, 10),
@@ -109,6 +112,15 @@ func newService(w *Worker, g *generation, cfg *config.Config, sc *config.Service
 	v.noDelay = noDelay(sc.ServerOptions)
 	v.prepareAccepted = acceptedPreparer(sc.ServerOptions)
 	return v, v.openLog(w, g)
+}
+
+// packetIdle is the idle timeout of a session of datagrams, in seconds: those
+// 3proxy uses for udppm.
+func packetIdle(sc *config.Service) int {
+	if sc.SingleDatagram {
+		return sc.Timeouts.ByteLong
+	}
+	return sc.Timeouts.StringLong
 }
 
 // seconds turns a timeout of the configuration into milliseconds; 0 means none

@@ -27,9 +27,10 @@ const (
 	phaseSkip
 	phaseBind
 	phaseAssociate
+	phaseDatagrams
 )
 
-var phaseNames = [...]string{"handshake", "resolve", "connect", "relay", "exchange", "idle", "closing", "aborting", "moving", "skip", "bind", "associate"}
+var phaseNames = [...]string{"handshake", "resolve", "connect", "relay", "exchange", "idle", "closing", "aborting", "moving", "skip", "bind", "associate", "relay"}
 
 // session is one client connection and what it leads to. Sessions are reused;
 // id tells the present use from an earlier one.
@@ -58,6 +59,7 @@ type session struct {
 	dial   *dialState // while a target is being reached
 	socks  *socksState
 	front  *frontState // what comes before a request, or outlives it
+	udp    *udpMap // udppm service only
 
 	// The request: the name asked for ("" when it was an address), the
 	// address, the port, who asks, and for what.
@@ -216,6 +218,7 @@ func (s *session) recycle() {
 	w.dropHTTP(s)
 	w.dropSocks(s)
 	w.dropFront(s)
+	w.dropUDPMap(s)
 	// Nothing of one client may be left for the next; cli and timer have been
 	// closed, cli may still be linked in the loop's run list.
 	s.up, s.down = relay.Flow{}, relay.Flow{}
@@ -255,6 +258,8 @@ func (s *session) OnTimer(*relay.Timer) {
 		(*closing)(s).timedOut()
 	case phaseBind:
 		s.bindTimedOut()
+	case phaseDatagrams:
+		s.udp.checkIdle()
 	default:
 		s.handshakeTimedOut()
 	}

@@ -85,6 +85,10 @@ type Worker struct {
 	freeSocks     *socksState
 	freePeerWaits *peerWait
 	freeHTTP      *httpState
+	freeUDPMaps   *udpMap
+
+	// udpMaps are the sessions of udppm services but for those with -s.
+	udpMaps map[udpMapKey]*udpMap
 
 	// Scratch memory, valid until the next callback.
 	scratch      []byte
@@ -138,6 +142,7 @@ func newWorker(fd int) (*Worker, error) {
 	w := &Worker{
 		logs:    make(map[string]*logFile),
 		moves:   newMoves(),
+		udpMaps: make(map[udpMapKey]*udpMap),
 		scratch: make([]byte, 0, scratchSize),
 		thread:  unix.Gettid(),
 		signals: signals,
@@ -392,6 +397,7 @@ func (w *Worker) publish() {
 	c.Add(ipc.LoopEvents, st.Events-w.published.Events)
 	c.Set(ipc.PipesOpen, uint64(st.PipesOpen))
 	c.Add(ipc.PipeMisses, st.PipeMisses-w.published.PipeMisses)
+	c.Add(ipc.PacketsDropped, st.PacketsDropped-w.published.PacketsDropped)
 	w.published = st
 	c.Set(ipc.Heartbeat, monotonicMS())
 	w.loop.SetTimer(&w.beat, beatMS, beatHandler{w})

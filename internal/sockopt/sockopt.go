@@ -155,6 +155,9 @@ func (o Option) ForUnix() bool {
 	return o.Level == unix.SOL_SOCKET && o.Opt != unix.SO_REUSEPORT && o.Opt != unix.SO_INCOMING_CPU
 }
 
+// ForUDP tells whether UDP sockets have the option.
+func (o Option) ForUDP() bool { return o.Level != unix.IPPROTO_TCP && o.Opt != unix.SO_KEEPALIVE }
+
 // Parse reads the value after NAME=, or, when given is false, takes the value
 // of a name that stands alone.
 func (o Option) Parse(value string, given bool) (n int, text string, err error) {
