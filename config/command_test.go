@@ -19,7 +19,7 @@ func TestMessages(t *testing.T) {
 		{`""`, `1:1: error: unknown command ""`},
 		{"bandlimin 1 *", "1:1: error: bandlimin: not supported yet"},
 		{"ssl_mitm", "1:1: error: ssl_mitm: not supported yet"},
-		{"udppm 1 2 3", "1:1: error: udppm: not supported yet"},
+		{"ftppr 1 2 3", "1:1: error: ftppr: not supported yet"},
 		{"plugin a.so f", "1:1: error: plugin: not supported: plugins of 3proxy are shared libraries, which cannot be loaded here"},
 
 		{"internal", "1:1: error: internal: a word is missing; write: internal ADDRESS|unix:PATH|unix:@NAME"},
@@ -193,6 +193,19 @@ func TestMessages(t *testing.T) {
 		{"tcppm 80 0.0.0.0 80", `1:10: error: tcppm: "0.0.0.0": this address cannot be connected to`},
 		{"tcppm 80 host:80 80", `1:10: error: tcppm: "host:***": expected an address, a host name, unix:PATH or unix:@NAME`},
 		{"tcppm 80 " + many[:64] + ".x 80", `1:10: error: tcppm: "` + many[:64] + `...": a part of a host name has at most 63 bytes, this has 64`},
+		{"udppm 53 host", "1:1: error: udppm: a word is missing; write: udppm [OPTIONS] SRCPORT DSTADDR DSTPORT"},
+		{"udppm -s7 53 host 53", `1:9: error: udppm: -s: "7": nothing follows -s here: one datagram each way`},
+		{"udppm -C 53 host 53", "1:7: error: udppm: -C makes no sense for datagrams; the options are -i -e -s -ol -os"},
+		{"udppm -b4096 -g1,2,3 53 host 53", "1:7: error: udppm: -b makes no sense for datagrams; the options are -i -e -s -ol -os\n1:14: error: udppm: -g makes no sense for datagrams; the options are -i -e -s -ol -os"},
+		{"udppm -ocSO_RCVBUF=4096 53 host 53", "1:7: error: udppm: -oc makes no sense for datagrams; the options are -i -e -s -ol -os"},
+		{"udppm -olTCP_NODELAY 53 host 53", "1:1: error: udppm: -olTCP_NODELAY: sockets for datagrams do not have this option"},
+		{"udppm -osTCP_MAXSEG=1400 53 host 53", "1:1: error: udppm: -osTCP_MAXSEG: sockets for datagrams do not have this option"},
+		{"udppm -iunix:/x 53 host 53", "1:1: error: udppm: it takes datagrams and cannot listen on a Unix socket; name an address with -i"},
+		{"udppm 53 unix:/x 1", `1:10: error: udppm: "unix:/x": datagrams cannot be sent to a Unix socket`},
+		{"udppm 53 host:53 53", `1:10: error: udppm: "host:***": expected an address or a host name`},
+		{"udppm -i127.0.0.1 53 127.0.0.1 53", "1:1: error: udppm: it would connect to itself: 127.0.0.1:53 is where it listens"},
+		{"udppm -i127.0.0.1 9 host 53", ""},
+		{"udppm -i127.0.0.1 -s -e127.0.0.1 -olSO_RCVBUF=65536 8 host 53\nudppm 8 host 53", "2:1: error: udppm: 0.0.0.0:8 is already taken by the service at 1:1"},
 		{"tcppm -p81 80 host 80", "1:9: error: tcppm: -p: the port is the first word after the options; write: tcppm [OPTIONS] SRCPORT DSTADDR DSTPORT"},
 	}
 	for _, c := range cases {
