@@ -97,7 +97,7 @@ func TestInheritedSockets(t *testing.T) {
 	}
 	for _, want := range []string{
 		fmt.Sprintf(`warning: no service wants the inherited socket "b" (tcp 127.0.0.1:%d): it is closed`, unwanted),
-		fmt.Sprintf(`warning: the inherited descriptor "c" (udp %s) is for datagrams, which no service takes: it is closed`, udp.LocalAddr()),
+		fmt.Sprintf(`warning: no service wants the inherited socket "c" (udp %s): it is closed`, udp.LocalAddr()),
 		fmt.Sprintf("systemd:name (127.0.0.1:%d)", named),
 	} {
 		if !strings.Contains(d.out.String(), want) {
@@ -161,5 +161,48 @@ func TestInheritedRefused(t *testing.T) {
 		if err == nil || !strings.Contains(string(out), c.want) {
 			t.Errorf("%s: %v\n%s", c.env, err, out)
 		}
+	}
+}
+
+// TestInheritedDatagrams serves UDP sockets of socket units by address and by
+// name, with what waits in them.
+func TestInheritedDatagrams(t *testing.T) {
+	t.Parallel()
+	origin := newUDPOrigin(t, "127.0.0.1:0")
+	var files []*os.File
+	var clients []*net.UDPConn
+	var ports []int
+	for range 2 {
+		p := port(t)
+		c, err := net.ListenPacket("udp4", fmt.Sprintf("127.0.0.1:%d", p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := c.(*net.UDPConn).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		c.Close()
+		k := dialUDP(t, fmt.Sprintf("127.0.0.1:%d", p))
+		if _, err := k.Write([]byte("early")); err != nil {
+			t.Fatal(err)
+		}
+		files, clients, ports = append(files, f), append(clients, k), append(ports, p)
+	}
+	d := newDaemon(t, fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\ntimeouts 1 1 1 2\n"+
+		"udppm %d 127.0.0.1 %d\nudppm -isystemd:dns 1 127.0.0.1 %d\n", ports[0], origin.port(), origin.port()))
+	d.launchWith("a:dns", files...)
+	d.await()
+	for i, k := range clients {
+		if err := awaitEcho(k, []byte("early"), patience); err != nil {
+			t.Errorf("socket %d: %v", i, err)
+		}
+		if err := echoed(k, []byte("late")); err != nil {
+			t.Errorf("socket %d: %v", i, err)
+		}
+	}
+	if want := fmt.Sprintf("systemd:dns (127.0.0.1:%d)", ports[1]); !strings.Contains(d.out.String(), want) {
+		t.Errorf("not printed: %s", want)
 	}
 }

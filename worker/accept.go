@@ -144,7 +144,7 @@ func (w *Worker) dropListeners(match func(*listener) bool, how parting) {
 // whatever happens.
 func (s *listener) part(how parting) {
 	if s.packets != nil {
-		s.packets.giveUp(how != toOthers && !s.kept)
+		s.packets.giveUp(how)
 		return
 	}
 	if how != toOthers && !s.kept {

@@ -42,15 +42,31 @@ func isWildcard(fd int) bool {
 	return err != nil
 }
 
-// giveUp ends the taking of datagrams, after those in the queue when drain is
-// set.
-func (p *packetSocket) giveUp(drain bool) {
-	if drain {
+// giveUp ends the taking of datagrams, after those in the queue when another
+// process does not take them. The sessions of a service that is gone end: their
+// clients have no other way to them, and the port must become free.
+func (p *packetSocket) giveUp(how parting) {
+	s := p.s
+	if how != toOthers && !s.kept {
 		p.Drain(maxQueue)
 	}
 	p.Pause()
 	p.s = nil
+	if s.w.services[s.id] == nil {
+		p.endSessions(s.w)
+	}
 	p.drop()
+}
+
+// endSessions ends the sessions that answer through the socket.
+func (p *packetSocket) endSessions(w *Worker) {
+	for s := w.sessions.head; s != nil; {
+		next := s.next
+		if s.udp != nil && s.udp.socket == p {
+			s.finish()
+		}
+		s = next
+	}
 }
 
 func (p *packetSocket) hold() { p.holders++ }
