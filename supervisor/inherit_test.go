@@ -135,7 +135,7 @@ func TestInheritedByNameErrors(t *testing.T) {
 	conn := systemd.Socket{Name: "conn", Network: "tcp", Addr: netip.MustParseAddrPort("127.0.0.1:9")}
 	odd := systemd.Socket{Name: "odd"}
 	for name, want := range map[string]string{
-		"dns":  `the inherited socket "dns" (udp 127.0.0.1:53) is for datagrams, which no service takes`,
+		"dns":  `the inherited socket "dns" (udp 127.0.0.1:53) is for datagrams, which the service does not take`,
 		"conn": `the inherited socket "conn" (tcp 127.0.0.1:9) does not listen: set Accept=no in its unit`,
 		"odd":  `cannot be served`,
 		"none": `no socket of the name "none" was inherited: the daemon must be started by a socket unit with FileDescriptorName=none`,

@@ -12,6 +12,8 @@ const (
 	protoTLS
 	// protoAuto is not known until the first byte has come.
 	protoAuto
+	// protoUDPMap is what a service for datagrams maps, whatever it is.
+	protoUDPMap
 )
 
 // String returns %N of the log: the name 3proxy gives to the service.
@@ -25,6 +27,8 @@ func (p protocol) String() string {
 		return "TLSPR"
 	case protoAuto:
 		return "AUTO"
+	case protoUDPMap:
+		return "UDPPM"
 	}
 	return "TCPPM"
 }
@@ -39,11 +43,14 @@ func protocolOf(k config.Kind) protocol {
 		return protoTLS
 	case config.Auto:
 		return protoAuto
+	case config.UDPPM:
+		return protoUDPMap
 	}
 	return protoPortMap
 }
 
-// protocolNamed is the reverse of String.
+// protocolNamed is the reverse of String for what a client speaks on a
+// connection.
 func protocolNamed(name string) (protocol, bool) {
 	for p := protoHTTP; p <= protoAuto; p++ {
 		if p.String() == name {

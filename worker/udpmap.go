@@ -95,6 +95,7 @@ func (w *Worker) newUDPMap(v *service, p *packetSocket, d *relay.Packet) *sessio
 	s := w.takeSession()
 	s.svc = v
 	s.client = d.Peer
+	s.protocol = protoUDPMap
 	s.start, s.began = w.loop.Now(), w.loop.Now()
 	s.phase = phaseHandshake
 	u := w.freeUDPMaps
