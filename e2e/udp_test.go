@@ -142,7 +142,7 @@ func TestUDPPM(t *testing.T) {
 			eventually(t, patience, func() string {
 				text, _ := os.ReadFile(log)
 				want := fmt.Sprintf("UDPPM %d 00000 75401 75401 ", ppm)
-				if !strings.Contains(string(text), want) || !strings.Contains(string(text), "UDPASSOC ") || !strings.HasSuffix(string(text), " 5/5\n") {
+				if !strings.Contains(string(text), want) || !strings.Contains(string(text), "UDPMAP ") || !strings.HasSuffix(string(text), " 5/5\n") {
 					return fmt.Sprintf("the log has %q", text)
 				}
 				return ""

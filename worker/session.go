@@ -59,7 +59,7 @@ type session struct {
 	dial   *dialState // while a target is being reached
 	socks  *socksState
 	front  *frontState // what comes before a request, or outlives it
-	udp    *udpMap // udppm service only
+	udp    *udpMap     // udppm service only
 
 	// The request: the name asked for ("" when it was an address), the
 	// address, the port, who asks, and for what.
