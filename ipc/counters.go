@@ -46,8 +46,7 @@ const (
 	// do not allow them.
 	EndedByRules
 	// DatagramsIn came from servers, DatagramsOut from clients; DatagramsDropped
-	// is the part of the latter for which there was no session: at maxconn,
-	// without descriptors, or too many before the server's address was known.
+	// is the part of the latter that was not passed on.
 	DatagramsIn
 	DatagramsOut
 	DatagramsDropped

@@ -56,6 +56,15 @@ func (s *session) describe() ipc.Session {
 			d.Server = u.server.String()
 		}
 	}
+	if a := s.association(); a != nil {
+		d.DatagramsIn, d.DatagramsOut = a.in, a.out
+		if c := a.current; c != nil {
+			d.Target = string(appendTarget(nil, c.host, c.to, c.port))
+			if v := c.server(); v.IsValid() {
+				d.Server = v.String()
+			}
+		}
+	}
 	return d
 }
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -101,6 +102,14 @@ func (s *session) log() {
 		return
 	}
 	s.logged = true
+	if a := s.association(); a != nil {
+		a.logEnd()
+	}
+	s.logLine()
+}
+
+// logLine counts the result of the request and writes its line.
+func (s *session) logLine() {
 	s.svc.count(s.code)
 	f := s.svc.log
 	if f == nil || f.out == nil {
@@ -149,6 +158,15 @@ func (s *session) fillRecord(r *accesslog.Record) {
 	if s.udp != nil && r.Internal.IsUnspecified() && s.udp.path.Local.IsValid() {
 		r.Internal = s.udp.path.Local
 	}
+	if a := s.association(); a != nil {
+		d := cmp.Or(a.line, a.current)
+		if r.Server = d.server(); r.Server.IsValid() {
+			addr = r.Server.Addr()
+		}
+		if s.svc.format.Uses('e') {
+			r.External = a.externalAddr(addr)
+		}
+	}
 	r.Requested = netip.AddrPortFrom(addr, s.port)
 	switch {
 	case s.front != nil && s.front.local.IsValid():
@@ -185,14 +203,16 @@ func (s *session) logText() []byte {
 }
 
 // appendTarget appends the requested host:port.
-func (s *session) appendTarget(b []byte) []byte {
+func (s *session) appendTarget(b []byte) []byte { return appendTarget(b, s.host, s.addr, s.port) }
+
+func appendTarget(b []byte, host string, addr netip.Addr, port uint16) []byte {
 	switch {
-	case s.host != "":
-		b = append(b, s.host...)
-	case s.addr.Is6():
-		b = append(s.addr.AppendTo(append(b, '[')), ']')
-	case s.addr.IsValid():
-		b = s.addr.AppendTo(b)
+	case host != "":
+		b = append(b, host...)
+	case addr.Is6():
+		b = append(addr.AppendTo(append(b, '[')), ']')
+	case addr.IsValid():
+		b = addr.AppendTo(b)
 	}
-	return strconv.AppendUint(append(b, ':'), uint64(s.port), 10)
+	return strconv.AppendUint(append(b, ':'), uint64(port), 10)
 }

@@ -42,6 +42,9 @@ func (s *session) obey(now *service) {
 	case phaseBind:
 		s.obeyBind(now.policy, before)
 		return
+	case phaseAssociate:
+		s.association().obey(now.policy, before)
+		return
 	}
 	addr := s.addr
 	if s.srv != nil && s.srv.addr.IsValid() {
@@ -85,5 +88,10 @@ func (s *session) endByRules(c code) {
 		s.fail(c)
 	case phaseBind:
 		(*socksClient)(s).reject(c, socks.ReplyNotAllowed)
+	case phaseAssociate:
+		s.code = c
+		s.log()
+		s.cli.Reset()
+		s.release()
 	}
 }

@@ -38,19 +38,21 @@ type service struct {
 	source4, source6 netip.Addr
 	// family is that of the addresses wanted of a name; with both, prefer6
 	// has those of IPv6 tried first.
-	family           resolver.Family
-	prefer6          bool
-	prepareServer    func(fd int32) unix.Errno
-	prepareAccepted  func(fd int32) unix.Errno // of listening sockets for servers
-	noDelay          bool
-	log              *logFile
-	format           *accesslog.Format
-	connectMS        int64
-	readSize         int
-	port             uint16
-	internal         netip.Addr
-	clientOptions    []config.SockOpt
-	idleMS, lingerMS int64
+	family          resolver.Family
+	prefer6         bool
+	prepareServer   func(fd int32) unix.Errno
+	prepareAccepted func(fd int32) unix.Errno // of listening sockets for servers
+	// Those of the sockets of a UDP association.
+	prepareClientPackets, prepareServerPackets func(fd int32) unix.Errno
+	noDelay                                    bool
+	log                                        *logFile
+	format                                     *accesslog.Format
+	connectMS                                  int64
+	readSize                                   int
+	port                                       uint16
+	internal                                   netip.Addr
+	clientOptions                              []config.SockOpt
+	idleMS, lingerMS                           int64
 	// answerMS bounds the silence of a server whose client has finished.
 	answerMS           int64
 	exchangeMS, headMS int64
@@ -111,6 +113,8 @@ func newService(w *Worker, g *generation, cfg *config.Config, sc *config.Service
 	}
 	v.noDelay = noDelay(sc.ServerOptions)
 	v.prepareAccepted = acceptedPreparer(sc.ServerOptions)
+	v.prepareClientPackets = packetPreparer(sc.ClientOptions)
+	v.prepareServerPackets = packetPreparer(sc.ServerOptions)
 	return v, v.openLog(w, g)
 }
 
@@ -176,6 +180,22 @@ func acceptedPreparer(opts []config.SockOpt) func(fd int32) unix.Errno {
 			sys.SetInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 		}
 		return applyOptions(fd, opts)
+	}
+}
+
+// packetPreparer sets the options of -oc or -os that are not of TCP on a socket
+// for datagrams, which is of one address family.
+func packetPreparer(opts []config.SockOpt) func(fd int32) unix.Errno {
+	var packets []config.SockOpt
+	for _, o := range opts {
+		if !strings.HasPrefix(o.Name, "TCP_") && o.Name != "SO_KEEPALIVE" {
+			packets = append(packets, o)
+		}
+	}
+	return func(fd int32) unix.Errno {
+		// Refused by an IPv4 socket.
+		sys.SetInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+		return applyOptions(fd, packets)
 	}
 }
 

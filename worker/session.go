@@ -260,6 +260,8 @@ func (s *session) OnTimer(*relay.Timer) {
 		s.bindTimedOut()
 	case phaseDatagrams:
 		s.udp.checkIdle()
+	case phaseAssociate:
+		s.association().checkIdle()
 	default:
 		s.handshakeTimedOut()
 	}

@@ -22,9 +22,10 @@ type socksState struct {
 	begun bool // the client has sent something
 	// verified says that the password of the session's user has been verified;
 	// it is set when the credentials are forgotten before the state is.
-	verified bool
-	bind     *peerWait
-	free     *socksState
+	verified  bool
+	bind      *peerWait
+	associate *association
+	free      *socksState
 }
 
 func (w *Worker) newSocks() *socksState {
@@ -40,6 +41,7 @@ func (w *Worker) newSocks() *socksState {
 func (w *Worker) dropSocks(s *session) {
 	if st := s.socks; st != nil {
 		w.dropPeerWait(st)
+		w.dropAssociation(st)
 		*st = socksState{free: w.freeSocks}
 		w.freeSocks = st
 		s.socks = nil
@@ -190,8 +192,7 @@ func (h *socksClient) request() {
 	case config.OpBind:
 		h.bind()
 	case config.OpUDPAssoc:
-		s.setUser(s.socks.creds.User)
-		h.reject(codeUnsupported, socks.ReplyCommandUnsupported)
+		h.associate()
 	default:
 		s.open(&s.socks.creds, socksOpener{})
 	}

@@ -78,12 +78,16 @@ type Worker struct {
 
 	prepared *generation
 
-	freeSessions  *session
-	freeUpstreams *upstream
-	freeDials     *dialState
-	freeFronts    *frontState
-	freeSocks     *socksState
-	freePeerWaits *peerWait
+	freeSessions     *session
+	freeUpstreams    *upstream
+	freeDials        *dialState
+	freeFronts       *frontState
+	freeSocks        *socksState
+	freePeerWaits    *peerWait
+	freeAssociations *association
+	freeDestinations *destination
+	// heldDatagrams is how many bytes of datagrams wait for names.
+	heldDatagrams int
 	freeHTTP      *httpState
 	freeUDPMaps   *udpMap
 
