@@ -21,7 +21,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 VERSION := $(shell git describe --tags --dirty 2>/dev/null)
 # git refuses to look at another user's clone, as under sudo.
 VCS     := $(if $(shell git rev-parse HEAD 2>/dev/null),auto,false)
-LDFLAGS := -s -w $(if $(VERSION),-X main.release=$(VERSION))
+LDFLAGS := -s -w $(if $(VERSION),-X 3proxyd/internal/version.Release=$(VERSION))
 
 # The race detector needs a C compiler.
 RACE := $(if $(shell command -v $${CC:-gcc} 2>/dev/null),-race)

@@ -6,17 +6,16 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"3proxyd/internal/freeport"
 	"3proxyd/ipc"
 )
 
@@ -322,27 +321,12 @@ func (d *daemon) service(kind string) ipc.CounterValues {
 	return nil
 }
 
-// nextPort counts through ports below those the kernel chooses from, so that
-// no connection of another test takes one before its daemon does.
-var nextPort atomic.Int32
-
-func init() { nextPort.Store(int32(10240 + os.Getpid()%1000*16)) }
-
-// port returns a free port of 127.0.0.1.
+// port returns a free port of 127.0.0.1 that no other test is given.
 func port(t *testing.T) int {
 	t.Helper()
-	for range 2000 {
-		p := int(nextPort.Add(1))
-		if p > 32000 {
-			nextPort.Store(10240)
-			continue
-		}
-		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", p))
-		if err == nil {
-			l.Close()
-			return p
-		}
+	p, err := freeport.Take()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no free port")
-	return 0
+	return p
 }

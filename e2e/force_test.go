@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -199,4 +200,58 @@ func TestDryRun(t *testing.T) {
 	if _, err := os.Stat(d.dir + "/new.log"); err == nil {
 		t.Error("a log was made")
 	}
+}
+
+// TestForceOldGeneration takes a user away whose request a replaced daemon still
+// answers: it is listed, and ended by a reload with force only.
+func TestForceOldGeneration(t *testing.T) {
+	t.Parallel()
+	answering := tcpOrigin(t, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1<<10))
+		fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")
+		time.Sleep(time.Minute)
+	})
+	proxy := port(t)
+	config := func(users string) string {
+		return fmt.Sprintf("workers 2\nupgrade_trial 0\nusers %s\nauth strong\nallow *\ninternal 127.0.0.1\nproxy -p%d\n", users, proxy)
+	}
+	d := startUpgradable(t, config("ann:CL:pw bob:CL:pw"))
+	get := func(auth string) net.Conn {
+		c := dial(t, proxy)
+		fmt.Fprintf(c, "GET http://127.0.0.1:%d/ HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic %s\r\n\r\n", answering, auth)
+		readHead(t, c, "HTTP/1.1 200 ")
+		return c
+	}
+	ann, bob := get("YW5uOnB3"), get("Ym9iOnB3")
+	old := d.supervisor()
+	d.upgrade()
+	sessions := d.conns()
+	for _, s := range sessions {
+		if s.OldPID != old {
+			t.Errorf("session %+v is not of the old generation, process %d", s, old)
+		}
+	}
+	if len(sessions) != 2 {
+		t.Errorf("sessions: %+v", sessions)
+	}
+	if out, _, _ := d.ctl("conns"); strings.Count(out, fmt.Sprintf("of pid %d", old)) != 2 {
+		t.Errorf("conns: %s", out)
+	}
+	d.write("pidfile " + d.pidFile() + "\n" + config("ann:CL:pw"))
+	if out, stderr, code := d.ctl("reload", "--force"); code != 0 || strings.Contains(out, "warning") {
+		t.Errorf("reload: %d: %s%s", code, out, stderr)
+	}
+	body := make([]byte, 3)
+	_ = bob.SetReadDeadline(time.Now().Add(patience))
+	_, _ = io.ReadFull(bob, body)
+	ended(t, bob)
+	bob.Close()
+	eventually(t, patience, func() string {
+		if n := len(d.conns()); n != 1 {
+			return fmt.Sprintf("%d sessions are left", n)
+		}
+		return ""
+	})
+	ann.Close()
+	d.awaitOldGone()
 }

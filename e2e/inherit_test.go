@@ -113,6 +113,53 @@ func TestInheritedSockets(t *testing.T) {
 	}
 }
 
+// TestInheritedGrow changes the number of workers of inherited sockets, of which
+// only a service manager can make more: each worker gets connections.
+func TestInheritedGrow(t *testing.T) {
+	t.Parallel()
+	echo, single, grouped := echoOrigin(t), port(t), port(t)
+	config := func(workers int) string {
+		return fmt.Sprintf("workers %d\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\ntcppm %d 127.0.0.1 %d\n", workers, single, echo, grouped, echo)
+	}
+	d := newDaemon(t, config(2))
+	d.launchWith("a:g:g", listenFile(t, single, false), listenFile(t, grouped, true), listenFile(t, grouped, true))
+	d.await()
+	for _, p := range []int{single, grouped} {
+		load := startPings(t, p, 4)
+		for _, n := range []int{4, 1, 3, 2} {
+			d.write(config(n))
+			if out, stderr, code := d.ctl("reload"); code != 0 {
+				t.Fatalf("reload: %s%s", out, stderr)
+			}
+			d.awaitWorkers(n)
+			d.awaitAccepting(n)
+		}
+		load.end()
+	}
+	for p, want := range map[int]int{single: 1, grouped: 2} {
+		if n := len(listeners(p)); n != want {
+			t.Errorf("%d sockets listen instead of %d", n, want)
+		}
+	}
+}
+
+// awaitAccepting waits until each of n workers has accepted something more.
+func (d *daemon) awaitAccepting(n int) {
+	d.t.Helper()
+	before := map[int]uint64{}
+	for _, w := range d.stats().Workers {
+		before[w.Slot] = w.Counters["accepted"]
+	}
+	eventually(d.t, patience, func() string {
+		for _, w := range d.stats().Workers {
+			if w.Slot < n && w.Counters["accepted"] == before[w.Slot] {
+				return fmt.Sprintf("worker %d of %d accepts nothing", w.Slot, n)
+			}
+		}
+		return ""
+	})
+}
+
 // TestInheritedOrphans starts the daemon by hand after one has died that had
 // inherited its sockets: the workers have them still.
 func TestInheritedOrphans(t *testing.T) {

@@ -1,6 +1,11 @@
 package e2e
 
-import "testing"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
 
 // TestUpgradeAfterShrink upgrades a daemon that has retired workers, whose
 // sockets go on being served.
@@ -23,6 +28,36 @@ func TestUpgradeAfterShrink(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	load.end()
+}
+
+// TestReloadWorkersCycles shrinks and grows again and again: the sockets of slots
+// that are out of use are those of the slots that come back.
+func TestReloadWorkersCycles(t *testing.T) {
+	t.Parallel()
+	p := newMixedPorts(t)
+	d := start(t, mixedConfig(p, "workers 3\n"))
+	sockets := listeners(p.proxy)
+	load := startMixed(t, p, 1)
+	fds := 0
+	for i := range 20 {
+		for _, workers := range []int{1, 3} {
+			d.write(mixedConfig(p, fmt.Sprintf("workers %d\n", workers)))
+			if _, stderr, code := d.ctl("reload"); code != 0 {
+				t.Fatal(stderr)
+			}
+		}
+		d.awaitWorkers(3)
+		if now := openFDs(t, d.pid()); i == 2 {
+			fds = now
+		} else if i > 2 && now > fds+2 {
+			t.Fatalf("cycle %d: the supervisor has %d descriptors, %d before:\n%s", i, now, fds, strings.Join(fdTargets(d.pid()), "\n"))
+		}
+	}
+	load.end()
+	if now := listeners(p.proxy); !slices.Equal(now, sockets) {
+		t.Errorf("the sockets are %v instead of %v", now, sockets)
+	}
+	d.fds = d.countFDs()
 }
 
 // TestReloadWorkersMoves retires the worker of a tunnel, which goes on in

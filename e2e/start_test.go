@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -233,6 +234,10 @@ func TestDrainTimeout(t *testing.T) {
 	}
 	if took := time.Since(begun); took < 900*time.Millisecond || took > 4*time.Second {
 		t.Errorf("the drain took %v", took)
+	}
+	// An end in order would look like that of the stream.
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the tunnel ended with %v", err)
 	}
 }
 

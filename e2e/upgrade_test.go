@@ -19,7 +19,7 @@ import (
 func buildVersion(t *testing.T, version string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "3proxyd")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-X main.release="+version, "-o", path, "3proxyd/cmd/3proxyd")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-X 3proxyd/internal/version.Release="+version, "-o", path, "3proxyd/cmd/3proxyd")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}

@@ -113,6 +113,12 @@ func (c *Client) Upgrade(ctx context.Context, r UpgradeRequest) (*UpgradeResult,
 	return ask[UpgradeResult](ctx, c, http.MethodPost, PathUpgrade, r)
 }
 
+// HandOver has a replaced daemon hand its sessions to the daemon of a process.
+func (c *Client) HandOver(ctx context.Context, pid int) error {
+	_, err := ask[struct{}](ctx, c, http.MethodPost, PathHandOver, HandOverRequest{PID: pid})
+	return err
+}
+
 // Conns calls visit for each live session, in no particular order, until there
 // are no more or visit returns an error, which it returns.
 func (c *Client) Conns(ctx context.Context, visit func(Session) error) error {

@@ -207,10 +207,23 @@ type WorkerStats struct {
 // CounterValues maps the name of a counter (Counter.String) to its value.
 type CounterValues map[string]uint64
 
+// PathHandOver is answered by a daemon that an upgrade has replaced, at the socket
+// of ReplacedName: its workers hand their sessions to another daemon.
+const PathHandOver = "/v1/handover"
+
+// HandOverRequest is the body of PathHandOver: the process of the daemon that
+// takes the sessions (ListenMoves).
+type HandOverRequest struct {
+	PID int `json:"pid"`
+}
+
 // Session is one live session.
 type Session struct {
-	ID      uint64 `json:"id"`
-	Worker  int    `json:"worker"`
+	ID     uint64 `json:"id"`
+	Worker int    `json:"worker"`
+	// OldPID is the process of the old generation that has the session, 0 for
+	// one of the daemon's own.
+	OldPID  int    `json:"old_pid,omitempty"`
 	Service string `json:"service"`
 	Client  string `json:"client"`
 	User    string `json:"user,omitempty"`

@@ -102,6 +102,15 @@ type Prepare struct {
 	// Services has for each service of the configuration, in order, its
 	// column in the shared memory and its effective limit of connections.
 	Services []ServiceSlot `json:"services"`
+	// Pipes is the worker's share of pipes from now on; nil leaves it as it is.
+	Pipes *PipeShare `json:"pipes,omitempty"`
+}
+
+// PipeShare is how many pipes a worker may have open for splicing, and the size
+// in bytes each is asked to have.
+type PipeShare struct {
+	Max  int `json:"max"`
+	Size int `json:"size"`
 }
 
 // ServiceSlot is what the supervisor decides about one service.

@@ -61,6 +61,12 @@ func OrphanName(family string, pid int) string {
 	return fmt.Sprintf("%s%s/%d", orphanPrefix, family, pid)
 }
 
+// ReplacedName returns the name of the socket at which a supervisor that an
+// upgrade has replaced answers the daemon of the day.
+func ReplacedName(family string, pid int) string {
+	return fmt.Sprintf("@3proxyd/replaced/%s/%d", family, pid)
+}
+
 // maxOrphans bounds the orphans that are looked for.
 const maxOrphans = MaxRows
 
@@ -95,12 +101,7 @@ type OrphanSocket struct{ listener *net.UnixListener }
 
 // ListenOrphan opens the socket of this process.
 func ListenOrphan(family string) (*OrphanSocket, error) {
-	address := &net.UnixAddr{Name: OrphanName(family, os.Getpid()), Net: "unixpacket"}
-	l, err := net.ListenUnix("unixpacket", address)
-	if err != nil {
-		return nil, err
-	}
-	return &OrphanSocket{l}, nil
+	return listenPacket(OrphanName(family, os.Getpid()))
 }
 
 // Accept waits for the next process that connects, and says which it is.

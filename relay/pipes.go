@@ -68,6 +68,10 @@ const minPipeSize = 64 << 10
 
 // put takes an empty pipe back.
 func (p *pipePool) put(q *pipe) {
+	if p.open > p.max {
+		p.drop(q)
+		return
+	}
 	q.next = p.free
 	p.free = q
 	p.idle++
@@ -89,6 +93,10 @@ func (p *pipePool) trim(keep int) {
 		p.drop(q)
 	}
 }
+
+// SetPipes changes how many pipes the loop may have open and the size in bytes of
+// those to come. Pipes above the number are closed as they become idle.
+func (l *Loop) SetPipes(max, size int) { l.pipes.max, l.pipes.size = max, size }
 
 // TrimPipes closes idle pipes until at most keep are left.
 func (l *Loop) TrimPipes(keep int) { l.pipes.trim(keep) }

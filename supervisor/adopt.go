@@ -93,7 +93,7 @@ func (d *daemon) adopt(s *slot, adopter *process, adopted map[string]*listener, 
 	var files []passed
 	for i, l := range snap.listeners {
 		id := snap.cfg.Services[i].ID
-		if !l.shared && adopted[id] != l {
+		if !l.shared && s.index < l.slots() && adopted[id] != l {
 			files = append(files, listenerFiles(l, id, s.index)...)
 		}
 	}

@@ -20,8 +20,8 @@ const (
 	connsLeast = time.Second
 )
 
-// conns streams the live sessions of every worker, one after the other. When
-// a worker does not answer in time a line says which, and the answer breaks
+// conns streams the live sessions of every worker, one after the other, and then
+// those of old generations. When a worker does not answer in time a line says which, and the answer breaks
 // off, so that the client does not take it for complete.
 func (a *controlAPI) conns(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/jsonl")
@@ -43,6 +43,17 @@ func (a *controlAPI) conns(w http.ResponseWriter, _ *http.Request) {
 		complete = false
 		if stream.failed || stream.silent(p, err) != nil {
 			break
+		}
+	}
+	for _, o := range a.daemon.oldGenerations() {
+		if stream.failed {
+			break
+		}
+		if err := a.daemon.oldConns(o, stream, later(deadline, time.Now().Add(connsLeast))); err != nil {
+			complete = false
+			_ = json.NewEncoder(stream).Encode(ipc.APIError{
+				Error: fmt.Sprintf("the old generation (pid %d) does not list its sessions: %v", o.PID, err),
+			})
 		}
 	}
 	if !complete {

@@ -255,15 +255,18 @@ func (s *controlServer) serve(d *daemon) {
 		WriteTimeout:      2 * time.Minute,
 		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    16 << 10,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			peer := ipc.Peer{UID: -1, GID: -1}
-			if limited, ok := c.(*limitedConn); ok {
-				peer = limited.peer
-			}
-			return context.WithValue(ctx, peerKey{}, peer)
-		},
+		ConnContext:       withPeer,
 	}
 	_ = s.server.Serve(newLimitListener(s.listener, s.privileged))
+}
+
+// withPeer notes who a client of a limitListener is.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	peer := ipc.Peer{UID: -1, GID: -1}
+	if limited, ok := c.(*limitedConn); ok {
+		peer = limited.peer
+	}
+	return context.WithValue(ctx, peerKey{}, peer)
 }
 
 // privileged says whether a user may change something.

@@ -337,7 +337,10 @@ func (p *process) prepare(ctx context.Context, d *daemon, s *snapshot) error {
 	p.talk.Lock()
 	defer p.talk.Unlock()
 	id := uint32(s.gen)
-	body := ipc.Prepare{Gen: s.gen, Services: s.services}
+	body := ipc.Prepare{
+		Gen: s.gen, Services: s.services,
+		Pipes: &ipc.PipeShare{Max: s.limits.MaxPipes, Size: s.limits.PipeSize},
+	}
 	if err := p.send(ipc.MsgPrepare, id, body, int(s.memfd.Fd())); err != nil {
 		return err
 	}
@@ -459,9 +462,16 @@ func (p *process) missing(s *snapshot) []passed {
 }
 
 // listenerFiles are a slot's sockets of a listener, none when it was opened
-// for fewer slots. Shared ones are numbered from -1 down: they belong to no
-// slot.
+// for fewer slots; of sockets of socket units, which only the service manager can
+// add to, such a slot shares another's. Shared ones are numbered from -1 down:
+// they belong to no slot.
 func listenerFiles(l *listener, service string, slot int) []passed {
+	if n := l.slots(); l.kept && !l.shared && slot >= n {
+		i := slot % n
+		fd, _ := l.fd(i)
+		entry := ipc.FileEntry{Kind: ipc.FileSharedListener, Service: service, Slot: -1 - i, Kept: true, Unit: l.unitName(i)}
+		return []passed{{entry, fd}}
+	}
 	if !l.shared {
 		entry := ipc.FileEntry{Kind: ipc.FileListener, Service: service, Slot: slot, Kept: l.kept, Unit: l.unitName(slot)}
 		if fd, ok := l.fd(slot); ok {

@@ -11,6 +11,10 @@ import (
 	"3proxyd/ipc"
 )
 
+// orphanSettled is the time within which the ends of processes that have ended
+// together are seen.
+const orphanSettled = 200 * time.Millisecond
+
 // reclaim takes over the workers of an old generation whose supervisor has died
 // before them: they drain, and their sessions move here. It returns when they
 // are gone, or when this daemon has been replaced.
@@ -19,6 +23,15 @@ func (d *daemon) reclaim(o *oldGeneration) {
 	case <-o.supervisor.exited:
 	case <-d.takenOver:
 		return
+	}
+	// Its last worker may have ended just before it.
+	settled, cancel := context.WithTimeout(context.Background(), orphanSettled)
+	defer cancel()
+	for _, w := range o.living() {
+		select {
+		case <-w.exited:
+		case <-settled.Done():
+		}
 	}
 	workers := o.living()
 	if len(workers) == 0 || d.isReplaced() {

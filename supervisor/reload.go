@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -87,6 +88,9 @@ func (d *daemon) reloadLocked(force bool) (*ipc.ReloadResult, error) {
 		return nil, err
 	}
 	late := append(next.startGrowth(), d.updateListeners(next)...)
+	if force || asksForce(old.cfg) || asksForce(next.cfg) {
+		late = append(late, d.recheckOld(next, force)...)
+	}
 	d.resize(next.cpus)
 	d.mu.Lock()
 	next.warnings = append(next.warnings, late...)
@@ -215,10 +219,14 @@ func asksForce(cfg *config.Config) bool {
 // commitLeaving has draining processes check their sessions against the new
 // rules. They have stopped accepting, and do so no more.
 func (d *daemon) commitLeaving(next *snapshot, force bool) {
-	each(d.leavingProcesses(), func(_ int, p *process) {
-		err := p.prepare(d.running, d, next)
+	d.commitTo(d.leavingProcesses(), next, force)
+}
+
+func (d *daemon) commitTo(procs []*process, next *snapshot, force bool) {
+	each(procs, func(_ int, p *process) {
+		err := p.prepare(context.Background(), d, next)
 		if err == nil {
-			err = p.commit(d.running, d, next, force)
+			err = p.commit(context.Background(), d, next, force)
 		}
 		if err != nil && !errors.Is(err, errEnded) {
 			d.logf("worker %d (pid %d), which drains, does not take the new rules: %v; killing it", p.slot.index, p.pid, err)

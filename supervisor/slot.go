@@ -340,6 +340,9 @@ func (s *slot) restart(d *daemon) *process {
 		if err == nil {
 			d.logf("worker %d (pid %d) is running", s.index, p.pid)
 			d.moveLeaving(s)
+			if d.main.Load() {
+				d.attract(d.oldGenerations())
+			}
 			d.kickAdoption()
 			return p
 		}

@@ -160,6 +160,10 @@ type daemon struct {
 	lent        *lentRows
 	lastUpgrade *ipc.UpgradeOutcome
 	replaced    bool
+	// moves is where old generations hand their sessions over.
+	moves *ipc.OrphanSocket
+	// stopReplaced ends what serveReplaced has begun.
+	stopReplaced func()
 	// old are the old generations that are not gone.
 	old []*oldGeneration
 
@@ -219,6 +223,8 @@ func (d *daemon) cleanUp() {
 	} else {
 		d.logf("stopped: the last worker has ended")
 	}
+	d.endReplaced()
+	d.endMoves()
 	d.control.close()
 	removePIDFile(d.startConfig.PIDFile)
 	_ = d.shm.Close()
@@ -320,6 +326,7 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	}
 	d.own()
 	d.watchOld()
+	d.attract(d.oldGenerations())
 	orphans := d.watchOrphans()
 	d.drained.Go(func() { d.drainOrphans(orphans) })
 	go d.control.serve(d)

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"3proxyd/config"
+	"3proxyd/internal/freeport"
 	"3proxyd/ipc"
 )
 
@@ -72,12 +73,10 @@ func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	ports := make([]int, n)
 	for i := range ports {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
+		var err error
+		if ports[i], err = freeport.Take(); err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
 	}
 	return ports
 }

@@ -342,6 +342,8 @@ func (d *daemon) watchPredecessors(left time.Duration) {
 	for i, o := range s.manifest.Old {
 		d.addOldGeneration(newOldGeneration(o, now, s.old[i]))
 	}
+	// What the predecessor itself has comes by its own will.
+	d.attract(d.oldGenerations())
 	o := ipc.HandoffOld{Version: s.manifest.Version, PID: s.manifest.PID, Started: s.manifest.Started, Replaced: now, LeftMS: left.Milliseconds()}
 	own := newOldGeneration(o, now, []int{s.supervisor})
 	for _, p := range s.present {

@@ -535,12 +535,13 @@ func (u *upgrade) retire() {
 	if err := u.conn.Send(ipc.MsgHandoffReleased, 0, nil); err != nil {
 		d.logf("process %d has taken over, but does not answer: %v", u.proc.pid, err)
 	}
+	d.serveReplaced()
 	if stopping {
 		_ = unix.PidfdSendSignal(u.proc.pidfd, unix.SIGTERM, nil, 0)
 	}
 	d.drainReplaced(unused)
 	for _, p := range d.allProcesses() {
-		if err := u.handSessionsOver(p); err != nil {
+		if err := d.handSessionsOver(u.conn, p); err != nil {
 			d.logf("worker %d (pid %d) keeps its sessions: %v", p.slot.index, p.pid, err)
 		}
 	}
@@ -574,16 +575,15 @@ func (d *daemon) drainReplaced(unused []string) {
 	d.closeInForce()
 }
 
-// handSessionsOver has a worker hand its sessions to the successor's worker of
-// the same slot, in the background. Those that cannot move yet follow when they
-// can; what cannot move at all drains.
-func (u *upgrade) handSessionsOver(p *process) error {
-	d := u.d
+// handSessionsOver has a worker hand its sessions to the worker of the same slot of
+// the daemon at the other end, in the background. Those that cannot move yet follow
+// when they can; what cannot move at all drains.
+func (d *daemon) handSessionsOver(conn *ipc.Conn, p *process) error {
 	out, in, err := ipc.MovePair()
 	if err != nil {
 		return err
 	}
-	err = u.conn.Send(ipc.MsgHandoffMove, 0, ipc.HandoffMove{Slot: p.slot.index}, int(in.Fd()))
+	err = conn.Send(ipc.MsgHandoffMove, 0, ipc.HandoffMove{Slot: p.slot.index}, int(in.Fd()))
 	_ = in.Close()
 	if err != nil {
 		_ = out.Close()

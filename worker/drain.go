@@ -81,9 +81,18 @@ func (w *Worker) endAll() {
 	w.ended = true
 	for s := w.sessions.head; s != nil; {
 		next := s.next
-		s.finish()
+		s.endNow()
 		s = next
 	}
+}
+
+// endNow ends a session whose time is over.
+func (s *session) endNow() {
+	if s.phase == phaseRelay || s.phase == phaseExchange {
+		s.cut()
+		return
+	}
+	s.finish()
 }
 
 // sessionEnded stops a draining worker after its last session.

@@ -20,6 +20,7 @@ const maxConfigSize = 256 << 20
 type generation struct {
 	id        uint64
 	slots     []ipc.ServiceSlot
+	pipes     *ipc.PipeShare
 	cfg       *config.Config
 	services  map[string]*service
 	logs      map[string]*logFile
@@ -56,7 +57,7 @@ func beginGeneration(m *ipc.Message) (*generation, error) {
 	if len(body.Services) != len(cfg.Services) {
 		return nil, fmt.Errorf("prepare: places for %d services, %d configured", len(body.Services), len(cfg.Services))
 	}
-	return &generation{id: body.Gen, cfg: cfg, slots: body.Services}, nil
+	return &generation{id: body.Gen, cfg: cfg, slots: body.Services, pipes: body.Pipes}, nil
 }
 
 // addFiles takes the descriptors of a message.
@@ -131,6 +132,9 @@ func (w *Worker) commit(g *generation, force bool) {
 	// Connections opened under other settings serve nobody any more.
 	w.pool.evict(poolMax)
 	w.readLimit()
+	if g.pipes != nil {
+		w.loop.SetPipes(g.pipes.Max, g.pipes.Size)
+	}
 	for _, r := range g.listeners {
 		w.addListener(r)
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"3proxyd/config"
+	"3proxyd/internal/freeport"
 	"3proxyd/ipc"
 )
 
@@ -73,12 +74,11 @@ func startProxy(t testing.TB, text string) *proxy {
 
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Take()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 func (p *proxy) send(t ipc.Type, body any, fds ...int) {

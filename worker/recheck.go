@@ -67,8 +67,7 @@ func (s *session) recheck(addr netip.Addr, now, before *acl.Policy) acl.Decision
 	return now.Recheck(&r, s.user, before)
 }
 
-// endByRules ends a session that is not allowed any more. A tunnel is reset on
-// both sides: an end in order would make what they have got look complete.
+// endByRules ends a session that is not allowed any more.
 func (s *session) endByRules(c code) {
 	s.svc.cell.Add(ipc.EndedByRules, 1)
 	switch s.phase {
@@ -80,10 +79,7 @@ func (s *session) endByRules(c code) {
 		s.endQuietly()
 	case phaseRelay:
 		s.code = c
-		s.log()
-		s.cli.Reset()
-		s.srv.Reset()
-		s.release()
+		s.cut()
 	case phaseHandshake, phaseDatagrams:
 		s.fail(c)
 	case phaseBind:

@@ -195,6 +195,17 @@ func (s *session) finish() {
 	s.release()
 }
 
+// cut ends a session in the middle: both connections are reset, because an end in
+// order would make what the peers have got look complete.
+func (s *session) cut() {
+	s.log()
+	s.cli.Reset()
+	if s.srv != nil {
+		s.srv.Reset()
+	}
+	s.release()
+}
+
 // release closes what is open and frees the session.
 func (s *session) release() {
 	w, column := s.w, s.svc.column

@@ -35,7 +35,7 @@ type commandLine struct {
 func parseArgs(args []string) (commandLine, error) {
 	line := commandLine{socket: defaultSocket()}
 	rest, err := line.parseOptions(args)
-	if err != nil || line.command == "help" {
+	if err != nil || line.command != "" {
 		return line, err
 	}
 	if len(rest) == 0 {
@@ -48,7 +48,7 @@ func parseArgs(args []string) (commandLine, error) {
 	if len(rest) > 0 {
 		return line, fmt.Errorf("unexpected argument %q", rest[0])
 	}
-	if commands[line.command] == nil && line.command != "help" {
+	if commands[line.command] == nil && line.command != "help" && line.command != "version" {
 		return line, fmt.Errorf("unknown command %q", line.command)
 	}
 	return line, line.checkOptions()
@@ -106,9 +106,15 @@ func (l *commandLine) parseOptions(args []string) ([]string, error) {
 		}
 		return err
 	})
+	version := flags.Bool("version", false, "")
+	flags.BoolVar(version, "V", false, "")
 	err := flags.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
+	switch {
+	case errors.Is(err, flag.ErrHelp):
 		l.command = "help"
+		return nil, nil
+	case err == nil && *version:
+		l.command = "version"
 		return nil, nil
 	}
 	return flags.Args(), err

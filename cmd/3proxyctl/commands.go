@@ -150,7 +150,11 @@ func (s *session) conns(ctx context.Context) error {
 	})
 	err := s.client.Conns(ctx, func(c ipc.Session) error {
 		header()
-		_, err := fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Worker, c.ID, c.Service, c.Client,
+		worker := fmt.Sprint(c.Worker)
+		if c.OldPID != 0 {
+			worker += fmt.Sprintf(" of pid %d", c.OldPID)
+		}
+		_, err := fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", worker, c.ID, c.Service, c.Client,
 			orDash(printable(c.User)), orDash(c.Op), orDash(printable(c.Target)), orDash(c.Server), c.State,
 			duration(c.AgeSec), size(c.BytesIn), size(c.BytesOut))
 		return err

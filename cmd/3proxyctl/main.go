@@ -10,6 +10,7 @@
 //	drain [--worker N] [--timeout S] [--follow]  stop accepting and end
 //	upgrade [--binary PATH] [--trial S] [--timeout S]
 //	                                a new binary takes over
+//	version                         print the version (also --version, -V)
 //
 // S is a number of seconds, or a time such as 5m or 1h. --wait is how long the
 // daemon may be silent: unless given, 15 seconds, 60 for reload and drain, which
@@ -33,6 +34,7 @@ import (
 	"syscall"
 	"time"
 
+	"3proxyd/internal/version"
 	"3proxyd/ipc"
 )
 
@@ -61,6 +63,7 @@ const usage = `usage: 3proxyctl [-s SOCKET] [-o text|json] [--wait S] COMMAND
                                     the daemon's own place, take over; it must
                                     be ready within --timeout (30) and stay up
                                     for --trial (upgrade_trial)
+  version                           print the version; so do --version and -V
   help                              print this
 
 S is a number of seconds, or a time such as 5m or 1h.
@@ -95,8 +98,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "3proxyctl: %v\n\n%s", err, usage)
 		return exitUsage
 	}
-	if line.command == "help" {
+	switch line.command {
+	case "help":
 		fmt.Fprint(stdout, usage)
+		return exitOK
+	case "version":
+		fmt.Fprintf(stdout, "3proxyctl %s\n", version.String())
 		return exitOK
 	}
 	out := &output{w: stdout}

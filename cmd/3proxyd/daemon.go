@@ -9,12 +9,13 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"3proxyd/internal/version"
 	"3proxyd/supervisor"
 )
 
 // daemon runs the supervisor until it has drained.
 func daemon(line commandLine, stderr io.Writer) int {
-	successor, err := supervisor.Succeed(version())
+	successor, err := supervisor.Succeed(version.String())
 	if err != nil {
 		fmt.Fprintf(stderr, "3proxyd: %v\n", err)
 		return exitFailure
@@ -32,7 +33,7 @@ func daemon(line commandLine, stderr io.Writer) int {
 	// A reader of the daemon's messages that goes away must not end it.
 	signal.Ignore(syscall.SIGPIPE)
 	err = supervisor.Run(context.Background(), supervisor.Options{
-		Config: cfg, Warnings: diags, Load: load, Version: version(), Successor: successor,
+		Config: cfg, Warnings: diags, Load: load, Version: version.String(), Successor: successor,
 	})
 	if err == nil {
 		return exitOK

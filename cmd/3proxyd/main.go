@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 
+	"3proxyd/internal/version"
 	"3proxyd/ipc"
 	"3proxyd/supervisor"
 	"3proxyd/worker"
@@ -77,7 +78,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stdout, usage)
 		return exitOK
 	case "version":
-		fmt.Fprintf(stdout, "3proxyd %s\n", version())
+		fmt.Fprintf(stdout, "3proxyd %s\n", version.String())
 		return exitOK
 	case "check":
 		return check(line, stdout, stderr)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"3proxyd/config"
+
+	"3proxyd/internal/version"
 )
 
 func TestParseArgs(t *testing.T) {
@@ -89,7 +91,7 @@ func TestVersionHelpUsage(t *testing.T) {
 		code int
 		want string
 	}{
-		{"version", exitOK, "3proxyd " + release},
+		{"version", exitOK, "3proxyd " + version.Release},
 		{"help", exitOK, "usage:"},
 		{"frob", exitUsage, `unknown command "frob"`},
 	} {

@@ -1,16 +1,17 @@
-package main
+// Package version says which version of the programs this is.
+package version
 
 import "runtime/debug"
 
-// release is the version of a release; the linker may set it (-X).
-var release = "0.1.0"
+// Release is the version of a release; the linker may set it (-X).
+var Release = "0.1.0"
 
-// version is the release, with the revision it was built from where the
+// String is the release, with the revision it was built from where the
 // toolchain recorded it.
-func version() string {
+func String() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return release
+		return Release
 	}
 	revision, modified := "", ""
 	for _, s := range info.Settings {
@@ -22,7 +23,7 @@ func version() string {
 		}
 	}
 	if revision == "" {
-		return release
+		return Release
 	}
-	return release + " (" + revision + modified + ")"
+	return Release + " (" + revision + modified + ")"
 }
