@@ -344,6 +344,8 @@ func readAll(t testing.TB, r io.Reader) string {
 var engine = flag.String("engine", "auto", "auto, epoll or io_uring")
 
 func TestMain(m *testing.M) {
+	// Its port is there before descriptors are counted.
+	_, _ = freeport.Take()
 	flag.Parse()
 	moveTimeout = time.Second
 	// The first use of signals starts a goroutine that stays.
