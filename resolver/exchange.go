@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"3proxyd/proto/dnsmsg"
 )
 
 const (
@@ -36,32 +38,40 @@ var (
 	errNoReply = errors.New("no answer in time")
 )
 
+// asking is what a server is asked for.
+type asking struct {
+	name  string // with its final dot
+	qtype uint16
+	flags dnsmsg.Flags
+}
+
 // question is one question as it goes over the wire.
 type question struct {
-	id    uint16
-	name  string
-	qtype uint16
-	wire  []byte
+	asking
+	id   uint16
+	wire []byte
 }
 
 // newQuestion builds a question with a random id. The other thing that makes
 // answers hard to guess, a random source port, comes from a socket of its own.
-func newQuestion(name string, qtype uint16, edns bool) (*question, error) {
+func newQuestion(a asking, edns bool) (*question, error) {
 	var id [2]byte
 	if _, err := rand.Read(id[:]); err != nil {
 		return nil, err
 	}
-	q := &question{id: binary.BigEndian.Uint16(id[:]), name: name, qtype: qtype}
+	q := &question{asking: a, id: binary.BigEndian.Uint16(id[:])}
 	m := new(dns.Msg)
 	m.Id = q.id
 	m.RecursionDesired = true
-	m.Question = []dns.Question{{Name: name, Qtype: qtype, Qclass: dns.ClassINET}}
+	m.AuthenticatedData = a.flags&dnsmsg.Authenticated != 0
+	m.CheckingDisabled = a.flags&dnsmsg.CheckingDisabled != 0
+	m.Question = []dns.Question{{Name: a.name, Qtype: a.qtype, Qclass: dns.ClassINET}}
 	if edns {
-		m.SetEdns0(udpSize, false)
+		m.SetEdns0(udpSize, a.flags&dnsmsg.DNSSEC != 0)
 	}
 	wire, err := m.Pack()
 	if err != nil {
-		return nil, fmt.Errorf("question for %q: %w", name, err)
+		return nil, fmt.Errorf("question for %q: %w", a.name, err)
 	}
 	q.wire = wire
 	return q, nil
@@ -97,8 +107,8 @@ func (q *question) asked(m *dns.Msg) bool {
 
 // exchange sends a question and waits for the answer, over UDP first unless the
 // server is to be asked over TCP. ctx has a deadline.
-func (s *server) exchange(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
-	q, err := newQuestion(name, qtype, !s.plain.Load())
+func (s *server) exchange(ctx context.Context, a asking) (*dns.Msg, error) {
+	q, err := newQuestion(a, !s.plain.Load())
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func (r *Resolver) addresses(ctx context.Context, p *plan, host string, qtype ui
 	ttl := maxTTL
 	aliases := 0
 	for range maxRequery {
-		msg, err := r.query(ctx, p, name, qtype)
+		msg, err := r.query(ctx, p, asking{name: name, qtype: qtype})
 		if err != nil {
 			return failure(ctx, host, err)
 		}
@@ -127,7 +127,7 @@ var (
 
 // query asks the servers in turn until one has an answer, be it that there is
 // none.
-func (r *Resolver) query(ctx context.Context, p *plan, name string, qtype uint16) (*dns.Msg, error) {
+func (r *Resolver) query(ctx context.Context, p *plan, a asking) (*dns.Msg, error) {
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
@@ -139,7 +139,7 @@ func (r *Resolver) query(ctx context.Context, p *plan, name string, qtype uint16
 	tries := p.attempts * len(servers)
 	for try := range tries {
 		s := servers[try%len(servers)]
-		msg, err := s.ask(ctx, name, qtype, p.share(ctx, tries-try))
+		msg, err := s.ask(ctx, a, p.share(ctx, tries-try))
 		if err == nil {
 			return msg, nil
 		}
@@ -163,8 +163,8 @@ func (p *plan) share(ctx context.Context, tries int) time.Duration {
 }
 
 // ask asks one server.
-func (s *server) ask(ctx context.Context, name string, qtype uint16, timeout time.Duration) (*dns.Msg, error) {
-	msg, err := s.within(ctx, name, qtype, timeout)
+func (s *server) ask(ctx context.Context, a asking, timeout time.Duration) (*dns.Msg, error) {
+	msg, err := s.within(ctx, a, timeout)
 	if err != nil {
 		if !errors.Is(ctx.Err(), context.Canceled) {
 			s.note(err)
@@ -183,15 +183,15 @@ func (s *server) ask(ctx context.Context, name string, qtype uint16, timeout tim
 
 // within exchanges question and answer in that time, once more without EDNS
 // when the server does not understand it.
-func (s *server) within(ctx context.Context, name string, qtype uint16, timeout time.Duration) (*dns.Msg, error) {
+func (s *server) within(ctx context.Context, a asking, timeout time.Duration) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	msg, err := s.exchange(ctx, name, qtype)
+	msg, err := s.exchange(ctx, a)
 	if err != nil || s.plain.Load() || msg.Rcode != dns.RcodeFormatError && msg.Rcode != dns.RcodeNotImplemented {
 		return msg, err
 	}
 	s.plain.Store(true)
-	return s.exchange(ctx, name, qtype)
+	return s.exchange(ctx, a)
 }
 
 // note remembers that the server could not be reached.

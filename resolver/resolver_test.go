@@ -583,7 +583,7 @@ func TestNoLeak(t *testing.T) {
 }
 
 func FuzzAnswer(f *testing.F) {
-	q := &question{id: 0x1234, name: "a.test.", qtype: dns.TypeA}
+	q := &question{id: 0x1234, asking: asking{name: "a.test.", qtype: dns.TypeA}}
 	for _, text := range []string{"a.test. 60 IN A 192.0.2.1", "a.test. 60 IN CNAME b.test.", "a.test. 1 IN AAAA ::1", soaText} {
 		m := new(dns.Msg)
 		m.SetQuestion(q.name, q.qtype)
@@ -661,7 +661,7 @@ func FuzzHostName(f *testing.F) {
 		if again, rooted, ok := hostName(host); !ok || rooted || again != host {
 			t.Fatalf("%q: %q is not stable", s, host)
 		}
-		if _, err := newQuestion(dns.Fqdn(host), dns.TypeA, true); err != nil {
+		if _, err := newQuestion(asking{name: dns.Fqdn(host), qtype: dns.TypeA}, true); err != nil {
 			t.Fatalf("%q: %v", s, err)
 		}
 	})
