@@ -145,6 +145,9 @@ func (l *loader) warnUsers() {
 
 // checkService warns of what is legal but seldom meant about one service.
 func (l *loader) checkService(s *Service) {
+	if s.Kind == DNSPR && s.Listen.Network == UDP {
+		return // as the service for TCP of the same line
+	}
 	var rules []Rule
 	if s.ACL >= 0 {
 		rules = l.cfg.ACLs[s.ACL]
@@ -239,7 +242,11 @@ func (c *serviceCheck) openProxy() {
 	if s.Listen.Addr.IsUnspecified() {
 		where = "every address of this host (" + s.Listen.String() + ")"
 	}
-	c.warnf("this is an open proxy: it listens on %s and lets everybody in; restrict it by internal or -i, or by auth and an access list", where)
+	what := "an open proxy"
+	if s.Kind == DNSPR {
+		what = "an open resolver"
+	}
+	c.warnf("this is %s: it listens on %s and lets everybody in; restrict it by internal or -i, or by auth and an access list", what, where)
 }
 
 // isPublic tells whether strangers may be able to reach an address.
@@ -279,6 +286,9 @@ func (c *serviceCheck) opensTo(r *Rule, v6 bool) bool {
 		return false
 	}
 	served := OpConnect | OpHTTP | OpHTTPConnect
+	if c.s.Kind == DNSPR {
+		served = OpDNSResolve
+	}
 	return r.anySource(v6) && r.anyTarget() && (r.Operations == 0 || r.Operations&served != 0)
 }
 

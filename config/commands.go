@@ -72,6 +72,7 @@ func init() {
 		"auto":      {run: runAuto, usage: "[OPTIONS]", min: 0, max: -1, service: true},
 		"tcppm":     {run: runTCPPM, usage: portMapUsage, min: 0, max: -1, service: true},
 		"udppm":     {run: runUDPPM, usage: portMapUsage, min: 0, max: -1, service: true},
+		"dnspr":     {run: runDNSPR, usage: "[OPTIONS]", min: 0, max: -1, service: true},
 		"plugin":    refused("not supported: plugins of 3proxy are shared libraries, which cannot be loaded here"),
 		"icqpr":     refused("not supported: 3proxy itself has dropped this service"),
 		"msnpr":     refused("not supported: 3proxy itself has dropped this service"),
@@ -98,7 +99,7 @@ func init() {
 func refused(why string) command { return command{refusal: why} }
 
 var laterServices = []string{
-	"dnspr", "admin", "ftppr", "pop3p", "smtpp", "imapp",
+	"admin", "ftppr", "pop3p", "smtpp", "imapp",
 }
 
 var laterCommands = []string{

@@ -154,6 +154,7 @@ const (
 	TLSPR Kind = "tlspr"
 	Auto  Kind = "auto"
 	UDPPM Kind = "udppm"
+	DNSPR Kind = "dnspr"
 )
 
 // AuthMethod is one word of the auth command.

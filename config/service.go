@@ -13,12 +13,55 @@ import (
 const portMapUsage = "[OPTIONS] SRCPORT DSTADDR DSTPORT"
 
 // defaultPorts are the listening ports of services without -p.
-var defaultPorts = map[Kind]uint16{Proxy: 3128, Socks: 1080, TLSPR: 1443, Auto: 8080}
+var defaultPorts = map[Kind]uint16{Proxy: 3128, Socks: 1080, TLSPR: 1443, Auto: 8080, DNSPR: 53}
 
 func runProxy(l *loader, c call) { l.runServer(Proxy, c) }
 func runSocks(l *loader, c call) { l.runServer(Socks, c) }
 func runTLSPR(l *loader, c call) { l.runServer(TLSPR, c) }
 func runAuto(l *loader, c call)  { l.runServer(Auto, c) }
+
+// runDNSPR starts two services, for TCP and for UDP, that have their limits and
+// counters each.
+func runDNSPR(l *loader, c call) {
+	o := l.newOptions(DNSPR, c)
+	rest := o.parse(c.args)
+	o.checkDNSPR(c.args)
+	if len(rest) > 0 {
+		o.errorf(rest[0].pos, "%s: expected an option", show(rest[0].text))
+	}
+	datagrams := *o
+	datagrams.s.Listen.Network = UDP
+	datagrams.s.ListenOptions = slices.DeleteFunc(slices.Clone(o.s.ListenOptions), func(so SockOpt) bool {
+		opt, ok := sockopt.Lookup(so.Name)
+		return !ok || !opt.ForUDP()
+	})
+	datagrams.s.ClientOptions = nil
+	l.addService(o)
+	if o.good {
+		l.addService(&datagrams)
+	}
+}
+
+// dnsprOptions are the options that mean something to a service that opens no
+// connections to servers.
+var dnsprOptions = []string{"p", "i", "ol", "oc"}
+
+// checkDNSPR refuses what has no meaning for a name server's clients.
+func (o *options) checkDNSPR(words []word) {
+	for _, w := range words {
+		known := slices.ContainsFunc(dnsprOptions, func(p string) bool { return strings.HasPrefix(w.text, "-"+p) })
+		if strings.HasPrefix(w.text, "-") && !known {
+			o.errorf(w.pos, "%s: a dnspr service does not take this option", show(w.text))
+		}
+	}
+	if o.s.Listen.Unix != "" {
+		o.errorf(o.s.Pos, "it listens for UDP and TCP, not on a Unix socket")
+	}
+	needsName := func(m AuthMethod) bool { return m != AuthNone && m != AuthIPOnly }
+	if len(o.s.Auth) > 0 && !slices.ContainsFunc(o.s.Auth, func(m AuthMethod) bool { return !needsName(m) }) {
+		o.l.warnf(o.s.Pos, "dnspr: its clients have no user name: with this auth all are refused; write auth iponly before it")
+	}
+}
 
 // runServer starts a service that takes options only.
 func (l *loader) runServer(kind Kind, c call) {
@@ -118,6 +161,9 @@ func (l *loader) addService(o *options) {
 	o.checkDatagrams()
 	s := &o.s
 	s.ID = string(s.Kind) + "@" + s.Listen.String()
+	if s.Kind == DNSPR && s.Listen.Network == UDP {
+		s.ID = "dnspr-udp@" + s.Listen.String()
+	}
 	if !l.claimAddress(s) || !o.good {
 		return
 	}

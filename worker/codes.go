@@ -34,6 +34,8 @@ const (
 	codeHTTPError     code = 500
 	codeBadHeader     code = 800
 	codeUnknown       code = 801
+	// codeDNSError and a response code: a query that is refused.
+	codeDNSError code = 850
 	codeUnsupported   code = 999
 )
 
@@ -63,7 +65,7 @@ func counterOf(c code) (ipc.Counter, bool) {
 		return ipc.ResetByServer, true
 	case c == codeNoHost:
 		return ipc.NameFailed, true
-	case c >= codeNotTLS && c < 600, c >= codeBadHeader && c <= codeUnknown, c == codeUnsupported:
+	case c >= codeNotTLS && c < 600, c >= codeBadHeader && c < 900, c == codeUnsupported:
 		return ipc.ProtocolErrors, true
 	}
 	return 0, false

@@ -8,6 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"3proxyd/accesslog"
 	"3proxyd/acl"
 	"3proxyd/config"
 	"3proxyd/ipc"
@@ -231,12 +232,22 @@ func (w *Worker) logDNS(d *dnsQuery, content *dnsmsg.Content, c code, n int) {
 	if f == nil || f.out == nil {
 		return
 	}
-	r := &w.record
+	f.cell = d.svc.cell
 	now := time.Now().UnixNano()
-	r.Start = now - (w.loop.Now()-d.began)*int64(time.Millisecond)
-	*r = accesslogRecord(d, c, n, r.Start, now)
-	r.Text = appendDNSText(w.scratch[:0], d, content)
-	f.write(d.svc, r)
+	w.record = accesslog.Record{
+		Start:       now - (w.loop.Now()-d.began)*int64(time.Millisecond),
+		End:         now,
+		Service:     protoDNS.String(),
+		ServicePort: d.svc.port,
+		Host:        strings.TrimSuffix(d.Name, "."),
+		Client:      d.client,
+		Internal:    d.svc.internal,
+		Code:        int(c),
+		BytesIn:     uint64(n),
+		BytesOut:    uint64(d.size),
+		Text:        appendDNSText(w.scratch[:0], d, content),
+	}
+	f.write(d.svc, &w.record)
 }
 
 // appendDNSText is %T: type and name, and the first address, or the response code.

@@ -18,6 +18,9 @@ const (
 	// is not read meanwhile.
 	maxDNSPipelined = 64
 	maxDNSBacklog   = 128 << 10
+	// dnsRead is the size of one read, in bytes: with what of a query has come
+	// before it fits a relay.Buffer.
+	dnsRead = 16 << 10
 )
 
 // dnsClient handles a client of a dnspr service over TCP: queries and replies
@@ -37,13 +40,14 @@ func (s *session) startDNS() {
 	s.w.dnsClients[s.id] = &dnsState{}
 	s.phase = phaseIdle
 	s.cli.SetHandler((*dnsClient)(s))
+	s.cli.SetReadSize(dnsRead)
 	s.cli.StartRead()
 	s.arm(seconds(s.svc.Timeouts.StringShort))
 }
 
 // dropDNS forgets the state of a session.
 func (w *Worker) dropDNS(s *session) {
-	if s.svc.Kind == config.DNSPR {
+	if s.protocol == protoDNS {
 		delete(w.dnsClients, s.id)
 	}
 }

@@ -118,4 +118,5 @@ type deadlineHandler struct{ w *Worker }
 func (d deadlineHandler) OnTimer(*relay.Timer) {
 	slog.Warn("drain timeout: sessions are ended", "sessions", d.w.sessions.count)
 	d.w.endAll()
+	d.w.stopWhenIdle()
 }

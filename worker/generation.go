@@ -121,9 +121,11 @@ func (w *Worker) commit(g *generation, force bool) {
 	w.commitLogs(g)
 	before := w.services
 	w.services = g.services
+	known := w.names
 	if !w.names.same(g.names) {
 		w.names = g.names
 	}
+	w.names.nameTargets(g.services, known)
 	w.gen = g.id
 	if force {
 		w.forcedGen = g.id

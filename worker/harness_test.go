@@ -138,15 +138,7 @@ func (p *proxy) sendListeners(cfg *config.Config) {
 	var fds []int
 	for _, s := range cfg.Services[len(p.addrs):] {
 		addr := net.JoinHostPort(s.Listen.Addr.String(), fmt.Sprint(s.Listen.Port))
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		f, err := l.(*net.TCPListener).File()
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		defer l.Close()
+		f := p.listen(s.Listen.Network, addr)
 		defer f.Close()
 		p.addrs = append(p.addrs, addr)
 		files.Entries = append(files.Entries, ipc.FileEntry{Kind: ipc.FileListener, Service: s.ID})
@@ -168,6 +160,34 @@ func (p *proxy) sendListeners(cfg *config.Config) {
 	if len(fds) > 0 {
 		p.send(ipc.MsgFiles, files, fds...)
 	}
+}
+
+// listen opens the socket of a service.
+func (p *proxy) listen(network config.Network, addr string) *os.File {
+	p.t.Helper()
+	var socket interface {
+		io.Closer
+		File() (*os.File, error)
+	}
+	var err error
+	if network == config.UDP {
+		var conn net.PacketConn
+		conn, err = net.ListenPacket("udp", addr)
+		socket, _ = conn.(*net.UDPConn)
+	} else {
+		var l net.Listener
+		l, err = net.Listen("tcp", addr)
+		socket, _ = l.(*net.TCPListener)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer socket.Close()
+	f, err := socket.File()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return f
 }
 
 // logPaths lists the log files of a configuration, each once.

@@ -118,10 +118,15 @@ func (s *session) logLine() {
 	f.cell = s.svc.cell
 	r := &s.w.record
 	s.fillRecord(r)
-	f.out.Log(s.svc.format, r)
+	f.write(s.svc, r)
 	s.text.Release(s.w.loop)
+}
+
+// write puts the line of a record on its way to the file.
+func (f *logFile) write(v *service, r *accesslog.Record) {
+	f.out.Log(v.format, r)
 	if !f.timer.Set() {
-		s.w.loop.SetTimer(&f.timer, logFlushMS, f)
+		f.w.loop.SetTimer(&f.timer, logFlushMS, f)
 	}
 }
 

@@ -140,7 +140,7 @@ func (w *Worker) busyMoving() bool {
 
 // stopWhenIdle stops a draining worker that has no session left.
 func (w *Worker) stopWhenIdle() {
-	if !w.draining || w.sessions.count > 0 {
+	if !w.draining || w.sessions.count > 0 || w.dnsRunning > 0 && !w.ended {
 		return
 	}
 	if w.busyMoving() {

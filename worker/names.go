@@ -48,6 +48,8 @@ type names struct {
 	caches  [resolver.Both + 1]*resolver.Cache
 	timeout time.Duration
 	waits   map[nameKey]*nameWait
+	forward *dnsForwarder
+	targets map[nameKey]*targetName
 	queue   []*nameWait
 	running int
 	// byClient counts the lookups under way by the client that asked first.
@@ -106,6 +108,7 @@ func newNames(w *Worker, cfg config.Resolver, dnsTimeout int) (*names, error) {
 	for f := range n.caches {
 		n.caches[f] = resolver.NewCache(cacheSize(cfg, resolver.Family(f)))
 	}
+	n.forward = newDNSForwarder(n)
 	return n, nil
 }
 
@@ -144,8 +147,13 @@ func (n *names) cached(name string, family resolver.Family) ([]netip.Addr, nameS
 
 // ask has s.resolved called when the name of s is known, or s.refuse.
 func (n *names) ask(s *session) {
-	s.dial.wait = n.wait(nameKey{s.host, s.svc.family}, s.client.Addr(), (*dialName)(s))
-	s.arm(n.patience(s.svc))
+	key := nameKey{s.host, s.svc.family}
+	limit := n.patience(s.svc)
+	if n.stale(key) != nil {
+		limit = min(limit, staleWaitMS)
+	}
+	s.dial.wait = n.wait(key, s.client.Addr(), (*dialName)(s))
+	s.arm(limit)
 }
 
 // wait has v.named called, later, when what a client has asked for is known.
@@ -170,7 +178,7 @@ func (n *names) patience(v *service) int64 {
 // startQueued starts lookups that wait, in order, but for those of clients that
 // have their share under way.
 func (n *names) startQueued() {
-	limit := min(max(n.w.maxFDs/fdsPerLookup, minLookups), maxLookups)
+	limit := n.limit()
 	skipped := 0
 	for i, wait := range n.queue {
 		if skipped == maxSkipped || n.running >= limit {
@@ -188,6 +196,11 @@ func (n *names) startQueued() {
 		n.queue[i] = nil
 	}
 	n.queue = slices.DeleteFunc(n.queue, func(w *nameWait) bool { return w == nil })
+}
+
+// limit is how many lookups may be under way.
+func (n *names) limit() int {
+	return min(max(n.w.maxFDs/fdsPerLookup, minLookups), maxLookups)
 }
 
 func (n *names) start(wait *nameWait) {
@@ -212,6 +225,7 @@ func (n *names) answered(wait *nameWait, answer resolver.Answer) {
 		delete(n.byClient, wait.client)
 	}
 	delete(n.waits, wait.nameKey)
+	answer = n.keepTarget(wait.nameKey, answer)
 	n.caches[wait.family].Put(wait.name, answer, n.w.loop.Now())
 	if errors.Is(answer.Err, resolver.ErrTemporary) {
 		n.w.warnNames(answer.Err)

@@ -88,6 +88,8 @@ func (p *packetSocket) OnPackets(_ *relay.PacketConn, packets []relay.Packet) {
 		switch v.Kind {
 		case config.UDPPM:
 			p.s.w.mapPacket(v, p, &packets[i])
+		case config.DNSPR:
+			p.s.w.takeDNSPacket(v, p, &packets[i])
 		}
 	}
 }

@@ -10,6 +10,7 @@ const (
 	protoSocks
 	protoPortMap
 	protoTLS
+	protoDNS
 	// protoAuto is not known until the first byte has come.
 	protoAuto
 	// protoUDPMap is what a service for datagrams maps, whatever it is.
@@ -25,6 +26,8 @@ func (p protocol) String() string {
 		return "SOCKS"
 	case protoTLS:
 		return "TLSPR"
+	case protoDNS:
+		return "DNSPR"
 	case protoAuto:
 		return "AUTO"
 	case protoUDPMap:
@@ -41,6 +44,8 @@ func protocolOf(k config.Kind) protocol {
 		return protoSocks
 	case config.TLSPR:
 		return protoTLS
+	case config.DNSPR:
+		return protoDNS
 	case config.Auto:
 		return protoAuto
 	case config.UDPPM:
@@ -80,6 +85,8 @@ func (s *session) begin(p protocol, rest []byte) {
 		if len(rest) > 0 {
 			(*tlsClient)(s).OnData(&s.cli, rest)
 		}
+	case protoDNS:
+		s.startDNS()
 	case protoAuto:
 		s.startAuto()
 		if len(rest) > 0 {

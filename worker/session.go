@@ -230,6 +230,7 @@ func (s *session) recycle() {
 	w.dropSocks(s)
 	w.dropFront(s)
 	w.dropUDPMap(s)
+	w.dropDNS(s)
 	// Nothing of one client may be left for the next; cli and timer have been
 	// closed, cli may still be linked in the loop's run list.
 	s.up, s.down = relay.Flow{}, relay.Flow{}
@@ -260,7 +261,7 @@ func (s *session) OnTimer(*relay.Timer) {
 	case phaseConnect:
 		s.dialTimer()
 	case phaseResolve:
-		s.refuse(codeNoHost, 0)
+		s.resolveTimedOut()
 	case phaseExchange:
 		(*httpExchange)(s).checkIdle()
 	case phaseAborting:
@@ -281,8 +282,12 @@ func (s *session) OnTimer(*relay.Timer) {
 // handshakeTimedOut ends a client that did not ask in time. One that never
 // sent a byte, or lies idle between requests, has done nothing wrong.
 func (s *session) handshakeTimedOut() {
-	if s.http != nil {
+	switch {
+	case s.http != nil:
 		(*httpClient)(s).timedOut()
+		return
+	case s.protocol == protoDNS:
+		(*dnsClient)(s).timedOut()
 		return
 	}
 	s.fail(codeTimeout)

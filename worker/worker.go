@@ -45,6 +45,13 @@ type Worker struct {
 	logs      map[string]*logFile
 	listeners []*listener
 	sessions  sessionList
+	// dnsClients are the clients of dnspr services over TCP by session,
+	// dnsRunning is the number of their questions, and of those over UDP, that
+	// name servers are asked.
+	dnsClients map[uint64]*dnsState
+	dnsRunning int
+	// amplified bounds what their clients over UDP are sent.
+	amplified amplification
 	pool      originPool
 	clock     wallClock
 	beat      relay.Timer
@@ -148,6 +155,9 @@ func newWorker(fd int) (*Worker, error) {
 		moves:   newMoves(),
 		udpMaps: make(map[udpMapKey]*udpMap),
 		scratch: make([]byte, 0, scratchSize),
+
+		dnsClients: make(map[uint64]*dnsState),
+
 		thread:  unix.Gettid(),
 		signals: signals,
 	}

@@ -88,7 +88,7 @@ func Parse(wire []byte) (q Query, v Verdict, rcode int) {
 		return q, Refuse, dns.RcodeFormatError
 	}
 	var m dns.Msg
-	if err := m.Unpack(wire); err != nil || len(m.Question) != 1 {
+	if err := m.Unpack(wire); err != nil || len(m.Question) != 1 || len(m.Extra) != count(3) {
 		return q, Refuse, dns.RcodeFormatError
 	}
 	question := m.Question[0]
