@@ -150,8 +150,8 @@ func TestHappyEyeballs(t *testing.T) {
 		{"many.test", 0, 0, 200 * time.Millisecond},
 		{"toomany.test", 5, 0, 200 * time.Millisecond},
 		{"denied.test", 0, 240 * time.Millisecond, time.Second},
-		{"dead.test", 4, 2 * time.Second, 4 * time.Second},
-		{"forbidden.test", 4, 2 * time.Second, 4 * time.Second},
+		{"dead.test", 6, 2 * time.Second, 4 * time.Second},
+		{"forbidden.test", 6, 2 * time.Second, 4 * time.Second},
 	} {
 		c := p.client(0)
 		begin := time.Now()
