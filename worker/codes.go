@@ -35,8 +35,8 @@ const (
 	codeBadHeader     code = 800
 	codeUnknown       code = 801
 	// codeDNSError and a response code: a query that is refused.
-	codeDNSError code = 850
-	codeUnsupported   code = 999
+	codeDNSError    code = 850
+	codeUnsupported code = 999
 )
 
 // count raises the counter of the class a code belongs to.
