@@ -10,6 +10,7 @@ type Scan struct {
 	line  int32 // start of the line that pos is in
 	start int32 // start of the first line that is not empty
 	blank uint8 // empty lines before it
+	lines int16 // lines after the first
 }
 
 // endOfHead returns the length of the head at the start of buf, up to and with
@@ -36,6 +37,10 @@ func (s *Scan) endOfHead(buf []byte, strict bool) (int, *Error) {
 		switch {
 		case empty && !first:
 			return int(lf + 1), nil
+		case !first:
+			if s.lines++; s.lines > MaxFields {
+				return 0, errFields
+			}
 		case empty:
 			s.start = lf + 1
 			if s.blank++; s.blank > maxBlankLines {

@@ -153,6 +153,7 @@ var refused = []struct {
 	{"DEL in value", get("A: b\x7fc"), 400},
 	{"too many fields", get(make257()...), 431},
 	{"100000 fields", get(strings.Split(strings.Repeat("a:b\n", 100000), "\n")...), 431},
+	{"too many fields without end", strings.TrimSuffix(get(make257()...), "\r\n"), 431},
 	{"head too large", get("A: " + strings.Repeat("a", MaxHead)), 431},
 	{"field without end", "GET http://x/ HTTP/1.1\r\nA: " + strings.Repeat("a", MaxHead), 431},
 	{"X-Forwarded-For of 1 MiB", get("X-Forwarded-For: " + strings.Repeat("1.1.1.1, ", 1<<17)), 431},

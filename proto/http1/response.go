@@ -60,7 +60,9 @@ func (r *Response) Reset() {
 func (r *Response) Parse(buf []byte, head, connect bool) (n int, err error) {
 	scan := r.Scan
 	end, e := scan.endOfHead(buf, false)
-	if e == nil {
+	if e != nil {
+		e = errResponse
+	} else {
 		e = checkResponseSize(&scan, buf, end)
 	}
 	if e == nil && end == 0 {

@@ -37,6 +37,8 @@ var responsesRefused = []struct{ name, in string }{
 	{"NUL in value", ok("A: b\x00")},
 	{"bare CR in value", ok("A: b\rContent-Length: 5")},
 	{"too many fields", ok(make257()...)},
+	{"too many fields without end", strings.TrimSuffix(ok(make257()...), "\r\n")},
+	{"too many empty lines", strings.Repeat("\r\n", 9) + ok()},
 	{"too large", ok("A: " + strings.Repeat("a", MaxHead))},
 	{"without end", "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("a", MaxHead)},
 	{"length and chunked", ok("Content-Length: 5", "Transfer-Encoding: chunked")},
