@@ -235,7 +235,7 @@ func (d *daemon) checkIdle() {
 func (d *daemon) pooled() int {
 	n := uint64(0)
 	for _, s := range d.stats().Services {
-		if strings.HasPrefix(s.ID, "proxy@") {
+		if strings.HasPrefix(s.ID, "proxy@") || strings.HasPrefix(s.ID, "auto@") {
 			n += s.Counters["requests"]
 		}
 	}
