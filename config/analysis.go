@@ -95,6 +95,7 @@ func (l *loader) finish(start Pos) {
 	if l.diags.errors > 0 {
 		return
 	}
+	l.checkLoops()
 	l.warnPending()
 	l.warnIdentity()
 	l.warnUsers()

@@ -168,6 +168,8 @@ func TestMessages(t *testing.T) {
 		{"tcppm -i127.0.0.1 7 127.0.0.1 7", `1:1: error: tcppm: it would connect to itself: 127.0.0.1:7 is where it listens`},
 		{"tcppm 7 127.0.0.9 7", `1:1: error: tcppm: it would connect to itself: 127.0.0.9:7 is where it listens`},
 		{"tcppm 7 localhost 7", `1:1: error: tcppm: it would connect to itself: localhost:7 is where it listens`},
+		{"tcppm 7 127.0.0.1 8\ntcppm 8 localhost 19\ntcppm -i127.0.0.1 19 127.0.0.2 7", `1:1: error: tcppm: its connections would go round: 0.0.0.0:7 -> 0.0.0.0:8 -> 127.0.0.1:19 -> 0.0.0.0:7`},
+		{"tcppm -iunix:/a 7 unix:/b/../c 0\ntcppm -iunix:/c 7 unix:/a 0", `1:1: error: tcppm: its connections would go round: unix:/a -> unix:/c -> unix:/a`},
 		{"tcppm -iunix:/a 7 unix:/a 0", `1:1: error: tcppm: it would connect to itself: unix:/a is where it listens`},
 		{"proxy -C2", `1:9: error: proxy: -C: "2": expected -C or -C1`},
 		{"proxy -osTCP_DEFER_ACCEPT", "1:10: error: proxy: TCP_DEFER_ACCEPT makes no sense for -os (server sockets)"},

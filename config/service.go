@@ -167,7 +167,7 @@ func (l *loader) addService(o *options) {
 	if !l.claimAddress(s) || !o.good {
 		return
 	}
-	if s.targetsItself() {
+	if s.leadsTo(s) {
 		l.errorf(s.Pos, "%s: it would connect to itself: %s is where it listens", s.Kind, s.Target)
 		return
 	}
@@ -178,25 +178,6 @@ func (l *loader) addService(o *options) {
 	s.ACL = l.captureRules()
 	l.seqOf[s.Pos] = l.seq
 	l.cfg.Services = append(l.cfg.Services, *s)
-}
-
-// targetsItself reports whether a port mapping leads to its own listening
-// address, as far as that can be told without resolving names: each session
-// would open the next until no descriptor is left.
-func (s *Service) targetsItself() bool {
-	t := s.Target
-	switch {
-	case t == nil || s.Listen.Systemd != "":
-		return false
-	case t.Unix != "" || s.Listen.Unix != "":
-		return t.Unix == s.Listen.Unix
-	case t.Port != s.Listen.Port:
-		return false
-	case t.Host != "":
-		return t.Host == "localhost" && (s.Listen.Addr.IsLoopback() || s.Listen.Addr.IsUnspecified())
-	}
-	return t.Addr == s.Listen.Addr ||
-		s.Listen.Addr.IsUnspecified() && t.Addr.IsLoopback() && t.Addr.Is4() == s.Listen.Addr.Is4()
 }
 
 // captureRules returns the index of the access list as it is now.

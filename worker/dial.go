@@ -163,6 +163,10 @@ func (s *session) tryAddr(addr netip.Addr) bool {
 	if !s.allowedAddr(addr) {
 		return false
 	}
+	if s.isOwn(addr) {
+		s.dial.note(codeLoop, 0)
+		return false
+	}
 	source, ok := s.svc.source(addr)
 	if !ok {
 		s.dial.note(codeBind, unix.EAFNOSUPPORT)

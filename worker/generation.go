@@ -101,6 +101,7 @@ func (g *generation) compile(w *Worker) error {
 		g.services[sc.ID] = v
 		dnsTimeout = max(dnsTimeout, sc.Timeouts.DNS)
 	}
+	w.local.start()
 	var err error
 	g.names, err = newNames(w, g.cfg.Resolver, dnsTimeout)
 	return err
@@ -142,6 +143,7 @@ func (w *Worker) commit(g *generation, force bool) {
 	}
 	g.listeners = nil
 	w.matchListeners()
+	w.own = w.findOwnAddrs()
 	w.recheckSessions(before, force)
 }
 

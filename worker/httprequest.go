@@ -336,6 +336,8 @@ func (h *httpClient) answerRefused(c code, errno unix.Errno) {
 		status = 407
 	case c == codeNoResources, c == codeBind, c == codeSocket:
 		status = 503
+	case c == codeLoop:
+		status = 508
 	case errno == unix.ETIMEDOUT:
 		status = 504
 	}
@@ -358,6 +360,8 @@ func refusalReason(c code, errno unix.Errno) string {
 		return "the proxy is out of descriptors or memory"
 	case c == codeNoHost:
 		return "the host has not been found"
+	case c == codeLoop:
+		return "the target is this proxy itself"
 	case c == codeSocket, c == codeBind:
 		return "the proxy has no address to connect from"
 	}

@@ -256,7 +256,7 @@ func (socksOpener) refused(s *session, c code, errno unix.Errno) {
 // packet makes the host unreachable for connect(2).
 func replyOf(c code, errno unix.Errno) byte {
 	switch {
-	case c >= codeDenied && c < codeSocket:
+	case c >= codeDenied && c < codeSocket, c == codeLoop:
 		return socks.ReplyNotAllowed
 	case c == codeNoHost:
 		return socks.ReplyHostUnreachable

@@ -41,6 +41,8 @@ type Worker struct {
 	// forcedGen is the last generation whose rules were applied to all sessions.
 	forcedGen uint64
 	services  map[string]*service
+	own       ownAddrs
+	local     localAddrs
 	names     *names
 	logs      map[string]*logFile
 	listeners []*listener
@@ -131,6 +133,7 @@ func Run(fd int) int {
 	}
 	go w.receive()
 	w.loop.Run()
+	w.local.stop()
 	w.closeLogs()
 	return 0
 }

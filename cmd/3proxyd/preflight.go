@@ -206,6 +206,7 @@ func (p *preflight) identity() {
 
 func (p *preflight) service(s *config.Service) {
 	p.unixListener(s)
+	p.loop(s)
 	p.address(s, s.Listen.Addr, "the listening address", s.ListenOptions)
 	p.address(s, s.External4, "the external address", s.ServerOptions)
 	p.address(s, s.External6, "the external address", s.ServerOptions)
@@ -225,6 +226,18 @@ func (p *preflight) unixListener(s *config.Service) {
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
 		p.errorf(s.Pos, "%s: unix: %q exists and is not a socket", s.Kind, path)
+	}
+}
+
+// loop refuses a port mapping that listens on every address of the host and
+// leads to one of them, at its own port.
+func (p *preflight) loop(s *config.Service) {
+	t := s.Target
+	if t == nil || t.Port != s.Listen.Port || !s.Listen.Addr.IsUnspecified() || s.Listen.Addr.Is4() != t.Addr.Is4() {
+		return
+	}
+	if slices.Contains(p.host.addrs, t.Addr) {
+		p.errorf(s.Pos, "%s: it would connect to itself: %s is an address of this host, and it listens on all of them", s.Kind, t)
 	}
 }
 

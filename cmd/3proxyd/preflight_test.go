@@ -45,6 +45,8 @@ func TestPreflight(t *testing.T) {
 		{"proxy -i192.0.2.9", "1:1: warning: proxy: the listening address 192.0.2.9 is not an address of this host"},
 		{"proxy -i192.0.2.9 -olIP_FREEBIND", ""},
 		{"proxy -e2001:db8::9", "1:1: warning: proxy: the external address 2001:db8::9 is not an address of this host"},
+		{"tcppm 7 192.0.2.1 7", "1:1: error: tcppm: it would connect to itself: 192.0.2.1:7 is an address of this host, and it listens on all of them"},
+		{"tcppm 7 192.0.2.1 8\ntcppm -i127.0.0.1 9 192.0.2.1 9\ntcppm 10 192.0.2.2 10\ntcppm 11 2001:db8::1 11", ""},
 		{"proxy\ncpus 4000-4003", "2:1: error: cpus: CPU 4000 does not exist or the process may not use it"},
 	}
 	for _, c := range cases {

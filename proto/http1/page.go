@@ -44,7 +44,7 @@ var pages = [...]page{
 	{503, "Service Unavailable", "The proxy cannot take this request now."},
 	{504, "Gateway Timeout", "The server did not answer in time."},
 	{505, "HTTP Version Not Supported", "The proxy supports HTTP/1.0 and HTTP/1.1 here."},
-	{508, "Loop Detected", "The request has passed through this proxy before."},
+	{508, "Loop Detected", "The request leads back to this proxy."},
 }
 
 func findPage(status int) *page {
