@@ -66,7 +66,7 @@ func (s *session) isOwn(addr netip.Addr) bool {
 		if o.udp != (s.svc.Listen.Network == config.UDP) {
 			continue
 		}
-		if s.protocol == protoPortMap && s.svc.Target.Host == "" && o.id != s.svc.ID {
+		if t := s.svc.Target; t != nil && t.Host == "" && o.id != s.svc.ID {
 			continue
 		}
 		if o.takes(addr, &s.w.local) {
