@@ -126,6 +126,9 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	}
 	l.end()
 	d.awaitOldGone()
+	if text := d.printed(); strings.Contains(text, "the supervisor is gone") {
+		t.Error("a supervisor has ended before its workers")
+	}
 	eventually(t, patience, func() string {
 		if now := openFDs(t, d.supervisor()); now > first+2 {
 			return fmt.Sprintf("the supervisor has %d descriptors, %d at the start:\n%s", now, first, strings.Join(fdTargets(d.supervisor()), "\n"))

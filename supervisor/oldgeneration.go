@@ -52,11 +52,30 @@ type foreignProcess struct {
 
 // newForeign takes over a process descriptor and watches the process.
 func newForeign(w ipc.HandoffWorker, pidfd int) *foreignProcess {
-	// Non-blocking, it is waited for by the runtime's poller.
-	_ = unix.SetNonblock(pidfd, true)
-	p := &foreignProcess{worker: w, file: os.NewFile(uintptr(pidfd), "process"), fd: pidfd, exited: make(chan struct{})}
+	own := ownPidfd(w.PID, pidfd)
+	p := &foreignProcess{worker: w, file: os.NewFile(uintptr(own), "process"), fd: own, exited: make(chan struct{})}
 	go p.watch()
 	return p
+}
+
+// ownPidfd returns another descriptor of the process that pidfd, which it
+// closes, is of, to be waited for by the runtime's poller. One that was received
+// shares its flags with the sender's, whose waitid(2) fails with EAGAIN when
+// O_NONBLOCK is set. A process that has been reaped has no other descriptor, and
+// nobody who waits for it.
+func ownPidfd(pid, pidfd int) int {
+	own, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err == nil && unix.PidfdSendSignal(pidfd, 0, nil, 0) == unix.ESRCH {
+		// The number may be of another process by now.
+		_ = unix.Close(own)
+		err = unix.ESRCH
+	}
+	if err != nil {
+		_ = unix.SetNonblock(pidfd, true)
+		return pidfd
+	}
+	_ = unix.Close(pidfd)
+	return own
 }
 
 // watch waits until the descriptor is readable, which says that the process
