@@ -182,8 +182,14 @@ func (c *serviceCheck) uselessRules() {
 	c.warnf("auth none lets everybody in: the access list that begins at %s has no effect; write auth iponly or auth strong before this line", c.rules[0].Pos)
 }
 
-// nobodyToLogIn: strong without users.
+// nobodyToLogIn: strong without users, or where a client has no way to give a
+// name.
 func (c *serviceCheck) nobodyToLogIn() {
+	nameless := c.s.Kind == TCPPM || c.s.Kind == UDPPM || c.s.Kind == TLSPR
+	if nameless && !c.has(AuthNone) && !c.has(AuthIPOnly) {
+		c.warnf("clients of this service have no way to give a name: nobody is let in; write auth iponly before this line")
+		return
+	}
 	if c.has(AuthStrong) && !c.has(AuthNone) && len(c.l.cfg.Users) == 0 {
 		c.warnf("auth strong, but there are no users: nobody can log in")
 	}

@@ -18,6 +18,8 @@ func TestWarnings(t *testing.T) {
 			"1:1: warning: auth: with none among the methods everybody is let in, whatever the others say"},
 		{"method twice", "auth iponly iponly\nproxy -i127.0.0.1", "1:13: warning: auth: iponly is named twice"},
 		{"useless users", "users a:CL:b\nauth iponly\nproxy -i127.0.0.1", "1:1: warning: users: have no effect: no service has auth strong"},
+		{"no names", "users a:CL:b\nauth strong\ntlspr -i127.0.0.1\nauth useronly iponly\ntlspr -i127.0.0.2",
+			"3:1: warning: tlspr: clients of this service have no way to give a name: nobody is let in; write auth iponly before this line"},
 		{"no users", safe, "2:1: warning: proxy: auth strong, but there are no users: nobody can log in"},
 		{"users after the service", safe + "users a:CL:b", ""},
 		{"user twice", safe + "users a:CL:b\nusers c:CL:d a:CL:e", `4:14: warning: users: "a" is also at 3:7; this one counts`},

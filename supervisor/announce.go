@@ -79,9 +79,9 @@ func tryLine(cfg *config.Config) string {
 	for _, scheme := range []struct {
 		kind config.Kind
 		name string
-	}{{config.Proxy, "http"}, {config.Socks, "socks5h"}} {
+	}{{config.Proxy, "http"}, {config.Auto, "http"}, {config.Socks, "socks5h"}} {
 		for _, s := range cfg.Services {
-			if s.Kind == scheme.kind && s.Listen.Unix == "" {
+			if s.Kind == scheme.kind && s.Listen.Unix == "" && s.ProxyHeader == nil {
 				return fmt.Sprintf("curl -x %s://%s %shttp://example.com/", scheme.name, reachable(s.Listen), login(s))
 			}
 		}
