@@ -35,6 +35,15 @@ func startHTTPService(t *testing.T) *httpService {
 // exits with 0 when all went well.
 func (h *httpService) runScript(t *testing.T, interpreter, name string, env ...string) {
 	t.Helper()
+	env = append(env, fmt.Sprintf("PROXY=127.0.0.1:%d", h.proxy), fmt.Sprintf("OPEN=127.0.0.1:%d", h.open),
+		fmt.Sprintf("PLAIN=127.0.0.1:%d", h.plain.port), fmt.Sprintf("TLS=127.0.0.1:%d", h.tls.port), "CERT="+h.tls.cert)
+	runClient(t, name, env, interpreter)
+}
+
+// runClient runs a client's script with a command and variables of the
+// environment.
+func runClient(t *testing.T, name string, env []string, command ...string) {
+	t.Helper()
 	text, err := clientScripts.ReadFile("testdata/clients/" + name)
 	if err != nil {
 		t.Fatal(err)
@@ -43,10 +52,8 @@ func (h *httpService) runScript(t *testing.T, interpreter, name string, env ...s
 	if err := os.WriteFile(script, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(interpreter, script)
-	cmd.Env = append(append(withoutProxies(), env...),
-		fmt.Sprintf("PROXY=127.0.0.1:%d", h.proxy), fmt.Sprintf("OPEN=127.0.0.1:%d", h.open),
-		fmt.Sprintf("PLAIN=127.0.0.1:%d", h.plain.port), fmt.Sprintf("TLS=127.0.0.1:%d", h.tls.port), "CERT="+h.tls.cert)
+	cmd := exec.Command(command[0], append(command[1:], script)...)
+	cmd.Env = append(withoutProxies(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", name, err, out)

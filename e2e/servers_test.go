@@ -131,15 +131,17 @@ PermitRootLogin yes
 	}
 	background(t, sshd, "-D", "-e", "-f", conf)
 	awaitPort(t, p)
-	http := port(t)
-	start(t, fmt.Sprintf("auth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\nproxy -p%d\n", ppm, p, http))
+	http, socks := port(t), port(t)
+	start(t, fmt.Sprintf("auth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\nproxy -p%d\nsocks -p%d\n", ppm, p, http, socks))
 
 	for name, route := range map[string][]string{
 		"tcppm":   {"-p", fmt.Sprint(ppm)},
 		"CONNECT": {"-p", fmt.Sprint(p), "-o", fmt.Sprintf("ProxyCommand=nc -X connect -x 127.0.0.1:%d %%h %%p", http)},
+		"SOCKS 4": {"-p", fmt.Sprint(p), "-o", fmt.Sprintf("ProxyCommand=nc -X 4 -x 127.0.0.1:%d %%h %%p", socks)},
+		"SOCKS 5": {"-p", fmt.Sprint(p), "-o", fmt.Sprintf("ProxyCommand=nc -X 5 -x 127.0.0.1:%d %%h %%p", socks)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name == "CONNECT" {
+			if name != "tcppm" {
 				need(t, "nc")
 			}
 			run := func(command string) ([]byte, error) {
