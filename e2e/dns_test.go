@@ -183,7 +183,7 @@ func TestDNSReload(t *testing.T) {
 	config := func(i int) string {
 		return fmt.Sprintf("workers %d\nmaxconn %d\nnscache %d\nnserver 127.0.0.1:%d\ninternal 127.0.0.1\ndnspr -p%d\n", 1+i%2, 500+i, 1000+i%3, up.port, p)
 	}
-	d := start(t, config(0))
+	d := start(t, config(1))
 	load := startDNSLoad(fmt.Sprintf("127.0.0.1:%d", p), 8)
 	for i := range 10 {
 		d.write(config(i))

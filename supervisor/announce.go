@@ -19,7 +19,7 @@ func (d *daemon) announce() {
 	table := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	for i := range current.cfg.Services {
 		s := &current.cfg.Services[i]
-		fmt.Fprintf(table, "  %s\t%s\t%s\tmaxconn %d\n", s.Kind, listenText(s), targetText(s), current.limits.MaxConn[i])
+		fmt.Fprintf(table, "  %s\t%s\t%s\tmaxconn %d\n", kindText(s), listenText(s), targetText(s), current.limits.MaxConn[i])
 	}
 	_ = table.Flush()
 	fmt.Fprintf(&b, "  workers: %s\n", d.workersText())
@@ -72,6 +72,12 @@ func (d *daemon) warnings(s *snapshot) []string {
 		texts = append(texts, fmt.Sprintf("%s: %s", w.Pos, w.Text))
 	}
 	return append(texts, s.limits.Warnings...)
+}
+
+// kindText is the kind of a service as its counters show it.
+func kindText(s config.Service) string {
+	kind, _, _ := strings.Cut(s.ID, "@")
+	return kind
 }
 
 // tryLine is a command that uses the first service curl can use.
