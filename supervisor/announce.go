@@ -75,7 +75,7 @@ func (d *daemon) warnings(s *snapshot) []string {
 }
 
 // kindText is the kind of a service as its counters show it.
-func kindText(s config.Service) string {
+func kindText(s *config.Service) string {
 	kind, _, _ := strings.Cut(s.ID, "@")
 	return kind
 }
