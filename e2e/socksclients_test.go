@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -23,31 +22,9 @@ type socksService struct {
 
 func startSocksService(t *testing.T) *socksService {
 	t.Helper()
-	s := &socksService{open: port(t), login: port(t), tcp: echoOrigin(t), udp: packetOrigin(t)}
+	s := &socksService{open: port(t), login: port(t), tcp: echoOrigin(t), udp: newUDPOrigin(t, "127.0.0.1:0").port()}
 	s.daemon = start(t, fmt.Sprintf("workers 2\ninternal 127.0.0.1\nlog\nnsrecord srv.example 127.0.0.1\nusers alice:CL:wonder\nauth none\nsocks -p%d\nauth strong\nsocks -p%d\n", s.open, s.login))
 	return s
-}
-
-// packetOrigin sends every datagram back and returns its port.
-func packetOrigin(t *testing.T) int {
-	t.Helper()
-	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	_ = c.SetReadBuffer(4 << 20)
-	go func() {
-		buf := make([]byte, 64<<10)
-		for {
-			n, from, err := c.ReadFromUDPAddrPort(buf)
-			if err != nil {
-				return
-			}
-			_, _ = c.WriteToUDPAddrPort(buf[:n], from)
-		}
-	}()
-	return c.LocalAddr().(*net.UDPAddr).Port
 }
 
 func (s *socksService) runScript(t *testing.T, name string, env []string, command ...string) {
@@ -119,36 +96,5 @@ func TestGoProxy(t *testing.T) {
 			mustPing(t, c)
 			c.Close()
 		}
-	}
-}
-
-// associate opens a UDP association through a SOCKS service; the connection
-// keeps it alive.
-func associate(t *testing.T, socks int) (control net.Conn, at *net.UDPAddr) {
-	t.Helper()
-	c := dial(t, socks)
-	if _, err := c.Write([]byte("\x05\x01\x00\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00")); err != nil {
-		t.Fatal(err)
-	}
-	reply := make([]byte, 12)
-	if _, err := io.ReadFull(c, reply); err != nil || reply[3] != 0 || reply[5] != 1 {
-		t.Fatalf("reply %v, %v", reply, err)
-	}
-	return c, &net.UDPAddr{IP: net.IP(reply[6:10]), Port: int(reply[10])<<8 | int(reply[11])}
-}
-
-// askThrough sends a word through an association and expects it back.
-func askThrough(t *testing.T, c *net.UDPConn, target int, word string) {
-	t.Helper()
-	head := []byte{0, 0, 0, 1, 127, 0, 0, 1, byte(target >> 8), byte(target)}
-	want := string(head) + word
-	if _, err := c.Write([]byte(want)); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 2048)
-	_ = c.SetReadDeadline(time.Now().Add(patience))
-	n, err := c.Read(buf)
-	if err != nil || string(buf[:n]) != want {
-		t.Fatalf("got %q, want %q (%v)", buf[:n], want, err)
 	}
 }
