@@ -234,7 +234,7 @@ func bedActivation(t *testing.T) {
 		other.Close()
 	}
 	awaitLogged(t, fmt.Sprintf(`warning: no service wants the inherited socket "main" (tcp 127.0.0.1:%d): it is closed`, third))
-	awaitLogged(t, fmt.Sprintf(`warning: the inherited descriptor "main" (udp 127.0.0.1:%d) is for datagrams, which no service takes: it is closed`, datagram))
+	awaitLogged(t, fmt.Sprintf(`warning: no service wants the inherited socket "main" (udp 127.0.0.1:%d): it is closed`, datagram))
 
 	// A service that a reload takes away and brings back gets its socket again.
 	text, _ := os.ReadFile(bedConfig)

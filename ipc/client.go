@@ -33,9 +33,27 @@ func (c *Client) SetWait(d time.Duration) { c.wait = d }
 // NewClient returns a client of the daemon whose control socket is path.
 // Nothing is connected yet.
 func NewClient(path string) *Client {
+	return NewClientOf(path, func(Peer) bool { return true })
+}
+
+// NewClientOf is NewClient for a daemon that may be asked only if trusted is true
+// of its process: anybody can bind an abstract name.
+func NewClientOf(path string, trusted func(Peer) bool) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		d := net.Dialer{Timeout: 5 * time.Second}
-		return d.DialContext(ctx, "unix", path)
+		c, err := d.DialContext(ctx, "unix", path)
+		if err != nil {
+			return nil, err
+		}
+		peer, err := PeerOf(c.(*net.UnixConn))
+		if err == nil && !trusted(peer) {
+			err = fmt.Errorf("process %d of user %d answers at %s", peer.PID, peer.UID, path)
+		}
+		if err != nil {
+			_ = c.Close()
+			return nil, err
+		}
+		return c, nil
 	}
 	return &Client{
 		path: path,

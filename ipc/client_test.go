@@ -3,9 +3,11 @@ package ipc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -47,5 +49,20 @@ func TestClientWithoutDaemon(t *testing.T) {
 	c := NewClient(filepath.Join(t.TempDir(), "none"))
 	if _, err := c.Status(context.Background()); !errors.Is(err, ErrNoDaemon) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestClientOfOthers asks a daemon that a process which is not trusted plays.
+func TestClientOfOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := NewClientOf(path, func(p Peer) bool { return p.PID != os.Getpid() })
+	want := fmt.Sprintf("process %d of user %d answers at %s", os.Getpid(), os.Getuid(), path)
+	if _, err := c.Status(context.Background()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v instead of %s", err, want)
 	}
 }

@@ -179,7 +179,8 @@ const replacedSoon = 2 * time.Second
 
 // askOld asks the supervisor of an old generation.
 func (d *daemon) askOld(o *oldGeneration, ask func(*ipc.Client) error) error {
-	client := ipc.NewClient(ipc.ReplacedName(ipc.Family(d.control.path), o.PID))
+	name := ipc.ReplacedName(ipc.Family(d.control.path), o.PID)
+	client := ipc.NewClientOf(name, func(p ipc.Peer) bool { return p.PID == o.PID && (p.UID == 0 || p.UID == os.Geteuid()) })
 	for {
 		err := ask(client)
 		switch {
