@@ -476,3 +476,52 @@ func TestUDPPMDrain(t *testing.T) {
 		t.Errorf("%d datagrams are lost", n)
 	}
 }
+
+// TestUDPPMOrphans kills the supervisor: its workers go on serving, and another
+// one takes their sockets over, with fewer workers and with more.
+func TestUDPPMOrphans(t *testing.T) {
+	t.Parallel()
+	origin, ppm := newUDPOrigin(t, "127.0.0.1:0"), port(t)
+	text := fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\ntimeouts 1 1 1 3\nudppm %d 127.0.0.1 %d\n", ppm, origin.port())
+	d := start(t, text)
+	l := startUDPLoad(t, ppm, 20, 10*time.Millisecond)
+	last := d
+	for round := range 2 {
+		workers := children(last.pid())
+		last.cmd.WaitDelay = time.Millisecond
+		_ = last.cmd.Process.Kill()
+		<-last.exited
+		served := origin.count.Load()
+		eventually(t, patience, func() string {
+			if origin.count.Load() < served+50 {
+				return "no datagram is served without a supervisor"
+			}
+			return ""
+		})
+		next := newDaemon(t, "")
+		next.socket = d.socket
+		next.write(strings.Replace(text, "workers 2", fmt.Sprintf("workers %d", 1+2*(round%2)), 1))
+		next.launch()
+		next.await()
+		eventually(t, patience, func() string {
+			for _, pid := range workers {
+				if alive(pid) {
+					return fmt.Sprintf("worker %d goes on", pid)
+				}
+			}
+			return ""
+		})
+		last = next
+	}
+	// Every socket of the group is served.
+	for range 20 {
+		if err := echoed(dialUDP(t, fmt.Sprintf("127.0.0.1:%d", ppm)), []byte("new")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.end()
+	if n := l.lost.Load(); n > 0 {
+		t.Errorf("%d datagrams are lost", n)
+	}
+	last.fds = nil // clients of the earlier daemons have sessions there
+}

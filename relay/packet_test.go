@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"net/netip"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -442,8 +443,10 @@ func testPacketAllocs(t *testing.T) {
 func BenchmarkPacketEcho(b *testing.B) {
 	for _, listen := range []string{"127.0.0.1:0", "0.0.0.0:0"} {
 		b.Run(listen, func(b *testing.B) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
 			t := &testing.T{}
-			loop, err := NewLoop(Options{})
+			loop, err := NewLoop(Options{Engine: EngineEpoll})
 			if err != nil {
 				b.Fatal(err)
 			}

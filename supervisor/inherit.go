@@ -183,16 +183,16 @@ func boundTo(s systemd.Socket, e config.Endpoint) bool {
 // listener makes the listener of a service of inherited sockets; nil when there
 // are none. Missing sockets of an own SO_REUSEPORT group are opened,
 // so that each slot has one; any other number is shared by all workers, or, for
-// datagrams, served by the workers of the first slots.
+// datagrams, served by the workers of the first slots, those of more slots than
+// there are by other workers (retireExcess).
 func (h *inheritance) listener(s *config.Service, others []config.Service, slots int) (*listener, error) {
 	sockets, err := h.forService(s.Listen, others)
 	if err != nil || len(sockets) == 0 {
 		return nil, err
 	}
-	if s.Listen.Network == config.UDP && len(sockets) > slots {
+	if s.Listen.Network == config.UDP && len(sockets) > maxWorkers {
 		h.giveBack(sockets)
-		return nil, fmt.Errorf("%d sockets for datagrams were inherited for %s: each belongs to one worker, so that as many workers are needed",
-			len(sockets), count(slots, "worker", "workers"))
+		return nil, fmt.Errorf("%d sockets for datagrams were inherited, %d can be served", len(sockets), maxWorkers)
 	}
 	locate(&s.Listen, sockets)
 	l := &listener{
@@ -238,7 +238,7 @@ func (l *listener) assign(sockets []systemd.Socket, slots int) {
 	for _, s := range sockets {
 		l.fds = append(l.fds, s.FD)
 	}
-	if option(l.options, "SO_REUSEPORT", 1) == 0 || !oneGroup(sockets) || len(sockets) > slots {
+	if option(l.options, "SO_REUSEPORT", 1) == 0 || !oneGroup(sockets) || len(sockets) > slots && !l.datagrams() {
 		return
 	}
 	bySlot := slices.Clone(sockets)
@@ -246,7 +246,7 @@ func (l *listener) assign(sockets []systemd.Socket, slots int) {
 	for i, s := range bySlot {
 		l.fds[i] = s.FD
 	}
-	complete := len(sockets) == slots || l.fillGroup(slots)
+	complete := len(sockets) >= slots || l.fillGroup(slots)
 	l.shared = !complete && !l.datagrams()
 }
 

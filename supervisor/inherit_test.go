@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -226,5 +227,35 @@ func TestPresent(t *testing.T) {
 	_ = l.Close()
 	if present(path) {
 		t.Error("a file that has been removed is found")
+	}
+}
+
+// TestInheritedDatagramSockets matches sockets for datagrams and for streams of
+// the same address and name to the services that take them.
+func TestInheritedDatagramSockets(t *testing.T) {
+	at := netip.MustParseAddrPort("127.0.0.1:53")
+	udp := systemd.Socket{FD: -1, Name: "dns", Network: "udp", Addr: at}
+	tcp := systemd.Socket{FD: -1, Name: "dns", Network: "tcp", Addr: at, Listening: true}
+	for _, e := range []config.Endpoint{{Addr: at.Addr(), Port: 53}, {Systemd: "dns"}} {
+		for _, network := range []config.Network{config.UDP, config.Stream} {
+			h := &inheritance{}
+			h.giveBack([]systemd.Socket{udp, tcp})
+			e.Network = network
+			found, err := h.forService(e, nil)
+			if err != nil || len(found) != 1 || networkOf(found[0]) != network {
+				t.Errorf("%q %s: %v, %v", network, e, found, err)
+			}
+		}
+	}
+	h := &inheritance{}
+	h.giveBack(slices.Repeat([]systemd.Socket{udp}, maxWorkers+1))
+	s := serviceAt(config.Endpoint{Network: config.UDP, Systemd: "dns"})
+	if _, err := h.listener(&s, nil, 2); err == nil || !strings.Contains(err.Error(), "sockets for datagrams were inherited, 128 can be served") {
+		t.Errorf("more sockets than slots: %v", err)
+	}
+	h = &inheritance{}
+	h.giveBack([]systemd.Socket{tcp})
+	if _, err := h.listener(&s, nil, 2); err == nil || !strings.Contains(err.Error(), "use ListenDatagram=") {
+		t.Errorf("a stream for a service of datagrams: %v", err)
 	}
 }

@@ -242,3 +242,77 @@ func TestListenReason(t *testing.T) {
 		}
 	}
 }
+
+func udpService(addr string, port int) *config.Service {
+	s := tcpService(addr, port)
+	s.Listen.Network = config.UDP
+	return s
+}
+
+// TestListenDatagrams has a socket for each slot, beside one for streams of the
+// same port; another process's use of the port is an error.
+func TestListenDatagrams(t *testing.T) {
+	port := freePorts(t, 1)[0]
+	mustListen(t, tcpService("127.0.0.1", port), 2, false)
+	s := udpService("127.0.0.1", port)
+	l := mustListen(t, s, 3, false)
+	if l.shared || len(l.fds) != 3 || l.key != fmt.Sprintf("udp:127.0.0.1:%d", port) || l.key == listenerKey(tcpService("127.0.0.1", port).Listen) {
+		t.Fatalf("listener %+v", l)
+	}
+	counts := make([]int, 3)
+	const clients = 120
+	for range clients {
+		c, err := net.Dial("udp4", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = c.Write([]byte("x"))
+	}
+	sum := 0
+	for i, fd := range l.fds {
+		socket, err := describeHandoff(fd)
+		if err != nil || socket.Network != "udp" || socket.Listening || !socket.ReusePort {
+			t.Errorf("socket %d: %+v, %v", i, socket, err)
+		}
+		buf := make([]byte, 8)
+		for {
+			if _, _, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT); err != nil {
+				break
+			}
+			counts[i]++
+		}
+		sum += counts[i]
+	}
+	if sum != clients || counts[0] < 10 || counts[1] < 10 || counts[2] < 10 {
+		t.Errorf("datagrams %v of %d", counts, clients)
+	}
+	if _, err := listen(s, 1, false); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("a port in use: %v", err)
+	}
+	if err := probe(s, false); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("a probe of a port in use: %v", err)
+	}
+	// More slots: the sockets are bound when the generation is in force.
+	g, err := l.grow(5)
+	if err != nil || len(g.fds) != 0 || g.late != 2 {
+		t.Fatalf("growth %+v, %v", g, err)
+	}
+	if err := g.start(); err != nil || len(l.fds) != 5 {
+		t.Errorf("%d sockets, %v", len(l.fds), err)
+	}
+}
+
+// TestListenDatagramsAlone has one socket, of the first slot, with
+// SO_REUSEPORT=0.
+func TestListenDatagramsAlone(t *testing.T) {
+	s := udpService("127.0.0.1", freePorts(t, 1)[0])
+	s.ListenOptions = []config.SockOpt{{Name: "SO_REUSEPORT", Value: 0}}
+	l := mustListen(t, s, 4, false)
+	if l.shared || len(l.fds) != 1 || len(listenerFiles(l, "a", 0)) != 1 || len(listenerFiles(l, "a", 1)) != 0 {
+		t.Errorf("listener %+v", l)
+	}
+	if l.grouped() {
+		t.Error("it would be given sockets for more slots")
+	}
+}

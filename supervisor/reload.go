@@ -92,6 +92,8 @@ func (d *daemon) reloadLocked(force bool) (*ipc.ReloadResult, error) {
 		late = append(late, d.recheckOld(next, force)...)
 	}
 	d.resize(next.cpus)
+	d.retireExcess(next)
+	d.kickAdoption()
 	d.mu.Lock()
 	next.warnings = append(next.warnings, late...)
 	d.mu.Unlock()

@@ -123,6 +123,32 @@ func (d *daemon) resize(cpus []int) {
 	}
 }
 
+// retireExcess makes retired slots for sockets for datagrams of more slots than
+// there are workers, which an earlier daemon or the service manager had: other
+// workers serve them.
+func (d *daemon) retireExcess(s *snapshot) {
+	most := 0
+	for _, l := range s.listeners {
+		if l.datagrams() {
+			most = max(most, l.slots())
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := len(d.slots); i < most; i++ {
+		d.slots = append(d.slots, newRetiredSlot(i, s.cpus[i%len(s.cpus)]))
+	}
+}
+
+// newRetiredSlot returns a slot that has never been in use.
+func newRetiredSlot(index, cpu int) *slot {
+	s := newSlot(index, cpu)
+	s.retired, s.state = true, stateRetired
+	close(s.quit)
+	close(s.done)
+	return s
+}
+
 // startSlot has the slot's goroutine start a worker.
 func (d *daemon) startSlot(s *slot) {
 	d.slotsDone.Add(1)

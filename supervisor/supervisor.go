@@ -290,6 +290,7 @@ func (d *daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	d.current = first
+	d.retireExcess(first)
 	defer func() {
 		if err != nil {
 			d.closeInForce()
@@ -325,6 +326,7 @@ func (d *daemon) start(ctx context.Context) (err error) {
 		return nil // the rest follows when it has taken over
 	}
 	d.own()
+	d.kickAdoption()
 	d.watchOld()
 	d.attract(d.oldGenerations())
 	orphans := d.watchOrphans()

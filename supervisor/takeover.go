@@ -65,11 +65,7 @@ func (d *daemon) succeedTo(s *Successor) error {
 func (d *daemon) takeRows(slots []ipc.HandoffSlot) {
 	active := len(d.slots)
 	for i := active; i < len(slots); i++ {
-		s := newSlot(i, d.slots[i%active].cpu)
-		s.retired, s.state = true, stateRetired
-		close(s.quit)
-		close(s.done)
-		d.slots = append(d.slots, s)
+		d.slots = append(d.slots, newRetiredSlot(i, d.slots[i%active].cpu))
 	}
 	for i, rows := range slots {
 		s := d.slots[i]

@@ -56,6 +56,7 @@ func (w *Worker) mapPacket(v *service, p *packetSocket, d *relay.Packet) {
 	key := udpMapKey{v.column, d.Path}
 	if !v.SingleDatagram {
 		if u := w.udpMaps[key]; u != nil {
+			u.answerThrough(p)
 			u.fromClient(d.Data)
 			return
 		}
@@ -131,6 +132,16 @@ func (w *Worker) dropUDPMap(s *session) {
 	u.early, u.earlyBytes, u.listed = nil, 0, false
 	u.free = w.freeUDPMaps
 	w.freeUDPMaps = u
+}
+
+// answerThrough has the client answered through the socket that it was last
+// heard by: a reload or another worker's end may have changed it.
+func (u *udpMap) answerThrough(p *packetSocket) {
+	if u.socket != p {
+		p.hold()
+		u.socket.drop()
+		u.socket = p
+	}
 }
 
 // fromClient passes a datagram on, or keeps it until the server's address is
