@@ -37,7 +37,7 @@ func (h *httpClient) take(r *http1.Request, rest []byte, buffered bool, n int) {
 		h.keepRest(rest, buffered, n)
 		h.answerRefused(codeNoUser, 0)
 		return
-	case r.MaxForwards == 0:
+	case r.MaxForwards == 0, r.Form == http1.AsteriskForm && s.addr.IsValid() && s.isOwn(s.addr):
 		h.keepRest(rest, buffered, n)
 		h.finalRecipient(r, creds)
 		return

@@ -6,7 +6,8 @@ import (
 )
 
 // finalRecipient answers a request that must not be forwarded any further
-// (Max-Forwards: 0, RFC 9110 section 7.6.2): OPTIONS and TRACE.
+// (Max-Forwards: 0, RFC 9110 section 7.6.2), OPTIONS or TRACE, and OPTIONS * to
+// the proxy itself.
 func (h *httpClient) finalRecipient(r *http1.Request, creds *acl.Creds) {
 	s := (*session)(h)
 	if d := s.decide(s.addr, !s.addr.IsValid(), creds); d.Code != acl.OK {
