@@ -230,3 +230,51 @@ func TestTLSPRMove(t *testing.T) {
 		t.Errorf("logged %q", line)
 	}
 }
+
+// longHello is a ClientHello for a name with padding (RFC 7685), in records of
+// at most size bytes.
+func longHello(name string, padding, size int) string {
+	vector := func(n int, s string) string {
+		b := []byte{byte(len(s) >> 16), byte(len(s) >> 8), byte(len(s))}
+		return string(b[3-n:]) + s
+	}
+	extensions := "\x00\x15" + vector(2, strings.Repeat("\x00", padding)) +
+		"\x00\x00" + vector(2, vector(2, "\x00"+vector(2, name)))
+	body := "\x03\x03" + strings.Repeat("r", 32) + vector(1, "") + vector(2, "\x13\x01") + vector(1, "\x00") + vector(2, extensions)
+	var b strings.Builder
+	for msg := "\x01" + vector(3, body); msg != ""; {
+		n := min(size, len(msg))
+		b.WriteString("\x16\x03\x01" + vector(2, msg[:n]))
+		msg = msg[n:]
+	}
+	return b.String()
+}
+
+// A long hello over many records arrives as it was sent, with what follows it;
+// one over 64 KB is refused.
+func TestTLSPRLongHello(t *testing.T) {
+	got := make(chan string, 1)
+	_, port := serve(t, func(c *net.TCPConn) { got <- readAll(t, c) })
+	p := startProxy(t, fmt.Sprintf("internal 127.0.0.1\nnsrecord origin.test 127.0.0.1\ntlspr -pPORT -P%s\n", port))
+	for _, size := range []int{3, 1000, 16384} {
+		padding := 65000
+		if size == 3 {
+			padding = 24000
+		}
+		hello := longHello("origin.test", padding, size)
+		for _, n := range []int{7, 1 << 20} {
+			c := p.dial(0)
+			write(t, pieces{c, n}, hello+"what follows")
+			_ = c.CloseWrite()
+			if s := <-got; s != hello+"what follows" {
+				t.Errorf("records of %d in pieces of %d: %d bytes of %d arrived", size, n, len(s), len(hello))
+			}
+			c.Close()
+		}
+	}
+	for _, size := range []int{1, 16384} {
+		c := p.client(0)
+		_, _ = io.WriteString(c, longHello("origin.test", 65479, size))
+		c.wantBytes("\x15\x03\x01\x00\x02\x02\x16")
+	}
+}
