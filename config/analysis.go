@@ -159,6 +159,7 @@ func (l *loader) checkService(s *Service) {
 	c.ruleUsers()
 	c.openProxy()
 	c.targetFamily()
+	c.headerFrom()
 }
 
 type serviceCheck struct {
@@ -315,6 +316,15 @@ func (r *Rule) hasTargets() bool { return len(r.Targets) > 0 || len(r.TargetHost
 func (r *Rule) matchesAll(v6 bool) bool {
 	return len(r.Users) == 0 && r.anySource(v6) && !r.hasTargets() && len(r.Ports) == 0 &&
 		r.Operations == 0 && r.Weekdays == 0 && len(r.Times) == 0
+}
+
+// headerFrom: connections to an address that is not loopback do not come from
+// loopback addresses.
+func (c *serviceCheck) headerFrom() {
+	h, a := c.s.ProxyHeader, c.s.Listen.Addr
+	if h != nil && len(h.From) == 0 && a.IsValid() && !a.IsLoopback() && !a.IsUnspecified() {
+		c.warnf("-H believes the headers of this host only; name the proxies in front, as in -H192.0.2.1")
+	}
 }
 
 // targetFamily: a source address of the one family cannot reach a target of

@@ -20,6 +20,8 @@ func TestWarnings(t *testing.T) {
 		{"useless users", "users a:CL:b\nauth iponly\nproxy -i127.0.0.1", "1:1: warning: users: have no effect: no service has auth strong"},
 		{"no names", "users a:CL:b\nauth strong\ntlspr -i127.0.0.1\nauth useronly iponly\ntlspr -i127.0.0.2",
 			"3:1: warning: tlspr: clients of this service have no way to give a name: nobody is let in; write auth iponly before this line"},
+		{"header from loopback", "tcppm -H -i192.0.2.1 1 192.0.2.2 2\ntcppm -H 2 192.0.2.2 2\ntcppm -H192.0.2.3 -i192.0.2.1 3 192.0.2.2 2\ntcppm -H -iunix:/x 3 192.0.2.2 2",
+			"1:1: warning: tcppm: -H believes the headers of this host only; name the proxies in front, as in -H192.0.2.1"},
 		{"no users", safe, "2:1: warning: proxy: auth strong, but there are no users: nobody can log in"},
 		{"users after the service", safe + "users a:CL:b", ""},
 		{"user twice", safe + "users a:CL:b\nusers c:CL:d a:CL:e", `4:14: warning: users: "a" is also at 3:7; this one counts`},

@@ -95,7 +95,7 @@ func (c *client) reply5() byte {
 	return head[1]
 }
 
-func portOf(t *testing.T, addr string) uint16 {
+func portOf(t testing.TB, addr string) uint16 {
 	t.Helper()
 	a, err := netip.ParseAddrPort(addr)
 	if err != nil {
