@@ -136,7 +136,7 @@ func TestMessages(t *testing.T) {
 		{"proxy -a3", "1:9: error: proxy: -a: \"3\": expected -a, -a1 or -a2"},
 		{"socks -a1", "1:9: error: socks: -a is an option of proxy, auto"},
 		{"proxy -u1", "1:9: error: proxy: -u: \"1\": expected -u or -u2"},
-		{"socks -u2", "1:9: error: socks: -u is an option of proxy, auto"},
+		{"tlspr -u2", "1:9: error: tlspr: -u is an option of proxy, socks, auto"},
 		{"proxy -H -H", "1:12: error: proxy: -H is given twice"},
 		{"proxy -Hlocalhost", `1:9: error: proxy: -H: "localhost": expected an address, a range (A-B) or a block (A/N)`},
 		{"proxy -H10.0.0.1,", `1:18: error: proxy: -H: "": expected an address, a range (A-B) or a block (A/N)`},

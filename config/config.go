@@ -226,7 +226,7 @@ type Service struct {
 	// CloseBoth (-C) ends both directions of a relay when one ends.
 	CloseBoth bool `json:"close_both,omitempty"`
 
-	// Anonymity (-a) and AskUser (-u) are of the HTTP proxy.
+	// Anonymity (-a) is of the HTTP proxy, AskUser (-u) of SOCKS as well.
 	Anonymity Anonymity `json:"anonymity,omitempty"`
 	AskUser   AskUser   `json:"ask_user,omitempty"`
 	// AdvertisedInternal is told to SOCKS clients instead of the address that

@@ -396,7 +396,7 @@ func (o *options) anonymity(v word) {
 }
 
 func (o *options) askUser(v word) {
-	if !o.only("-u", v, Proxy, Auto) {
+	if !o.only("-u", v, Proxy, Socks, Auto) {
 		return
 	}
 	a, ok := map[string]AskUser{"": AskNever, "2": AskAlways}[v.text]

@@ -119,16 +119,17 @@ func (h *socksClient) feed(in []byte, buffered bool) {
 }
 
 // chooseMethod answers the offer of methods. A password is asked for when a
-// method of the service needs it; a client that offers only user/password gets
-// it everywhere.
+// method of the service needs it, or -u2 says so; a client that offers only
+// user/password gets it everywhere but with -u.
 func (h *socksClient) chooseMethod() bool {
 	s := (*session)(h)
-	shake, policy := &s.socks.shake, s.svc.policy
+	shake, policy, ask := &s.socks.shake, s.svc.policy, s.svc.AskUser
+	needed := policy.NeedsCreds() || ask == config.AskAlways || !shake.HasNoAuth
 	method := socks.NoAcceptable
 	switch {
-	case shake.HasUserPass && (policy.NeedsCreds() || !shake.HasNoAuth):
+	case shake.HasUserPass && needed && ask != config.AskNever:
 		method = socks.UserPassAuth
-	case shake.HasNoAuth && policy.Anonymous():
+	case shake.HasNoAuth && policy.Anonymous() && ask != config.AskAlways:
 		method = socks.NoAuth
 	}
 	shake.Select(method)
@@ -153,8 +154,11 @@ func (h *socksClient) checkPassword() bool {
 		Pass:    append([]byte(nil), st.shake.Pass...),
 	}
 	c := acl.OK
-	if s.svc.policy.NeedsCreds() {
+	switch {
+	case s.svc.policy.NeedsCreds():
 		c = s.svc.policy.CheckCreds(&st.creds)
+	case s.svc.AskUser == config.AskAlways && !st.creds.HasUser:
+		c = acl.NoUser
 	}
 	s.cli.Write(socks.AppendAuthStatus(s.w.scratch[:0], c == acl.OK))
 	if c != acl.OK {
@@ -188,10 +192,12 @@ func (h *socksClient) request() {
 	s := (*session)(h)
 	s.cli.StopRead()
 	s.cli.SetReadSize(s.svc.headRead())
-	switch s.op {
-	case config.OpBind:
+	switch {
+	case s.svc.AskUser == config.AskAlways && !s.socks.creds.HasUser:
+		h.reject(codeNoUser, socks.ReplyNotAllowed)
+	case s.op == config.OpBind:
 		h.bind()
-	case config.OpUDPAssoc:
+	case s.op == config.OpUDPAssoc:
 		h.associate()
 	default:
 		s.open(&s.socks.creds, socksOpener{})

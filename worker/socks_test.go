@@ -122,8 +122,9 @@ func TestSocksMethods(t *testing.T) {
 	host, port := echoServer(t)
 	p := startProxy(t, "internal 127.0.0.1\nusers u:CL:pw\n"+
 		"auth none\nsocks -pPORT\nauth iponly\nsocks -pPORT\nauth useronly\nsocks -pPORT\nauth strong\nsocks -pPORT\n"+
-		"auth iponly strong\nallow u\ndeny *\nsocks -pPORT\n")
-	const none, iponly, useronly, strong, named = 0, 1, 2, 3, 4
+		"auth iponly strong\nallow u\ndeny *\nsocks -pPORT\n"+
+		"flush\nauth none\nsocks -pPORT -u2\nsocks -pPORT -u\nauth iponly strong\nsocks -pPORT -u\nauth strong\nsocks -pPORT -u\n")
+	const none, iponly, useronly, strong, named, always, never, neverBoth, neverStrong = 0, 1, 2, 3, 4, 5, 6, 7, 8
 	for _, test := range []struct {
 		service    int
 		offer      string
@@ -155,6 +156,13 @@ func TestSocksMethods(t *testing.T) {
 		{strong, "\x02", 2, strings.Repeat("u", 127), strings.Repeat("p", 127), false},
 		{named, "\x00\x02", 2, "u", "pw", true},
 		{named, "\x00", 0xff, "", "", false},
+		{always, "\x00", 0xff, "", "", false},
+		{always, "\x00\x02", 2, "any", "", true},
+		{always, "\x02", 2, "", "", false},
+		{never, "\x00\x02", 0, "", "", true},
+		{never, "\x02", 0xff, "", "", false},
+		{neverBoth, "\x00\x02", 0, "", "", true},
+		{neverStrong, "\x00\x02", 0xff, "", "", false},
 	} {
 		t.Run(fmt.Sprintf("%d % x %s:%s", test.service, test.offer, test.user, test.pass), func(t *testing.T) {
 			c := p.client(test.service)
@@ -182,8 +190,17 @@ func TestSocksMethods(t *testing.T) {
 			c.wantEcho()
 		})
 	}
-	for i := range 5 {
+	for i := range p.addrs {
 		p.waitOpen(i, 0)
+	}
+	// SOCKS 4 has a user id.
+	for user, reply := range map[string]byte{"": 93, "me": 90} {
+		c := p.client(always)
+		c.send(request4(1, host, port, user))
+		if got := readN(t, c.r, 8); got[1] != reply {
+			t.Errorf("user id %q: reply % x", user, got)
+		}
+		c.Close()
 	}
 	if n := p.counter(strong, ipc.AuthFailed); n != 7 {
 		t.Errorf("%d failed authentications", n)
