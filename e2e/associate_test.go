@@ -196,7 +196,7 @@ func TestManyAssociations(t *testing.T) {
 		controls, ats = append(controls, c), append(ats, at)
 	}
 	t.Logf("%d associations: %.1f KB of the worker's memory each", n, float64(statusKB(t, worker, "VmRSS")-before)/float64(n))
-	flood(t, d, me, ats)
+	floodAssociations(t, d, me, ats)
 	for i, at := range ats[:100] {
 		drainUDP(me)
 		if err := askThrough(me, at.(*net.UDPAddr), origin.port(), fmt.Sprint("again ", i)); err != nil {
@@ -225,9 +225,9 @@ func drainUDP(c *net.UDPConn) {
 	}
 }
 
-// flood sends datagrams through all associations to a sink, at E2E_RATE a second
+// floodAssociations sends datagrams through all associations to a sink, at E2E_RATE a second
 // (20,000 if it is not set), and logs where they have got to.
-func flood(t *testing.T, d *daemon, me *net.UDPConn, ats []net.Addr) {
+func floodAssociations(t *testing.T, d *daemon, me *net.UDPConn, ats []net.Addr) {
 	t.Helper()
 	rate := 20_000
 	if text := os.Getenv("E2E_RATE"); text != "" {
