@@ -98,9 +98,9 @@ func udpErrors(t *testing.T) map[string]int64 {
 	return values
 }
 
-// flood sends rate datagrams a second of size bytes from some sockets for a
+// floodUDP sends rate datagrams a second of size bytes from some sockets for a
 // time, and returns how many it has sent.
-func flood(t *testing.T, port, sockets, rate, size int, lasting time.Duration) int {
+func floodUDP(t *testing.T, port, sockets, rate, size int, lasting time.Duration) int {
 	t.Helper()
 	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port))
 	fds := make([]int32, sockets)
@@ -156,11 +156,11 @@ func TestUDPPMFlood(t *testing.T) {
 	d := start(t, fmt.Sprintf("workers 1\nauth none\ninternal 127.0.0.1\ntimeouts 1 1 1 2\nudppm %d 127.0.0.1 %d\n", ppm, sink.port))
 	const sockets = 16
 	// The first datagram of each client opens its session.
-	flood(t, ppm, sockets, 1000, 100, 100*time.Millisecond)
+	floodUDP(t, ppm, sockets, 1000, 100, 100*time.Millisecond)
 	d.awaitOpen(0)
 	sink.count.Store(0)
 	before, counters, cpu := udpErrors(t), d.service("udppm"), cpuTime(t, d.worker(0).PID)
-	sent := flood(t, ppm, sockets, rate, 100, lasting)
+	sent := floodUDP(t, ppm, sockets, rate, 100, lasting)
 	eventually(t, patience, func() string {
 		if n := d.service("udppm"); n["open"] > 0 {
 			return fmt.Sprintf("counters %v", n)
