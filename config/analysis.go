@@ -90,12 +90,13 @@ func (l *loader) warnAt(seq int, pos Pos, format string, args ...any) {
 func (l *loader) finish(start Pos) {
 	l.endList()
 	if !l.sawService && l.diags.errors == 0 {
-		l.errorf(start, "no service is configured; add at least one of proxy, socks, auto, tlspr, tcppm, udppm")
+		l.errorf(start, "no service is configured; add at least one of proxy, socks, auto, tlspr, tcppm, udppm, dnspr")
 	}
 	if l.diags.errors > 0 {
 		return
 	}
 	l.checkLoops()
+	l.checkNameServers()
 	l.warnPending()
 	l.warnIdentity()
 	l.warnUsers()

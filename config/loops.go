@@ -20,6 +20,27 @@ func (s *Service) leadsTo(o *Service) bool {
 		o.Listen.Addr.IsUnspecified() && t.Addr.IsLoopback() && t.Addr.Is4() == o.Listen.Addr.Is4()
 }
 
+// asksItself reports whether a name server is where a dnspr service listens.
+func (s *Service) asksItself(server NameServer) bool {
+	if s.Kind != DNSPR || s.Listen.Systemd != "" || (s.Listen.Network == UDP) == server.TCP {
+		return false
+	}
+	at := Service{Listen: s.Listen, Target: &Endpoint{Addr: server.Addr.Addr(), Port: server.Addr.Port()}}
+	return at.leadsTo(s)
+}
+
+// checkNameServers reports dnspr services that would ask themselves.
+func (l *loader) checkNameServers() {
+	for i := range l.cfg.Services {
+		s := &l.cfg.Services[i]
+		for _, server := range l.cfg.Resolver.Servers {
+			if s.asksItself(server) {
+				l.diags.add(l.seqOf[s.Pos], s.Pos, Error, "dnspr: it would ask itself: nserver "+server.Addr.String()+" is where it listens")
+			}
+		}
+	}
+}
+
 // checkLoops reports port mappings that lead to each other in a circle: each
 // session would open the next until no descriptor is left.
 func (l *loader) checkLoops() {

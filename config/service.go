@@ -20,8 +20,7 @@ func runSocks(l *loader, c call) { l.runServer(Socks, c) }
 func runTLSPR(l *loader, c call) { l.runServer(TLSPR, c) }
 func runAuto(l *loader, c call)  { l.runServer(Auto, c) }
 
-// runDNSPR starts two services, for TCP and for UDP, that have their limits and
-// counters each.
+// runDNSPR starts two services, for TCP and for UDP, that have counters each.
 func runDNSPR(l *loader, c call) {
 	o := l.newOptions(DNSPR, c)
 	rest := o.parse(c.args)
