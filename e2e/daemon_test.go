@@ -53,6 +53,8 @@ type daemon struct {
 	fds map[int]int
 	// dumped says that the test had the processes print their goroutines.
 	dumped bool
+	// inherited are sockets that startUpgradable passes on.
+	inherited []*os.File
 }
 
 // start runs a daemon with the configuration and waits until it answers. A

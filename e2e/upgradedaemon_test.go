@@ -37,6 +37,7 @@ func (d *daemon) startUpgradable(config string, command ...string) {
 	args := append(command[:len(command):len(command)], "-c", d.config)
 	d.cmd = exec.Command(args[0], args[1:]...)
 	d.cmd.Stdout, d.cmd.Stderr = log, log
+	d.cmd.ExtraFiles = d.inherited
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)

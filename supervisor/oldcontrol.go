@@ -40,7 +40,13 @@ func (d *daemon) serveReplaced() {
 	go func() { _ = server.Serve(newLimitListener(listener, own)) }()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.stopReplaced = func() { _ = server.Close() }
+	d.stopReplaced = func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close()
+		}
+	}
 }
 
 func (d *daemon) endReplaced() {
@@ -177,19 +183,32 @@ func (d *daemon) recheckOne(o *oldGeneration, next *snapshot, force bool) error 
 // answers.
 const replacedSoon = 2 * time.Second
 
-// askOld asks the supervisor of an old generation.
+// replacedEnds is how long a daemon that does not answer any more may take to end.
+const replacedEnds = time.Second
+
+// askOld asks the supervisor of an old generation. One that ends meanwhile has
+// nothing left to be asked for.
 func (d *daemon) askOld(o *oldGeneration, ask func(*ipc.Client) error) error {
 	name := ipc.ReplacedName(ipc.Family(d.control.path), o.PID)
 	client := ipc.NewClientOf(name, func(p ipc.Peer) bool { return p.PID == o.PID && (p.UID == 0 || p.UID == os.Geteuid()) })
 	for {
 		err := ask(client)
-		switch {
-		case err != nil && o.supervisor.hasExited():
+		if err == nil {
 			return nil
-		case !errors.Is(err, ipc.ErrNoDaemon) || time.Since(o.Replaced) > replacedSoon:
+		}
+		wait := replacedEnds
+		starting := errors.Is(err, ipc.ErrNoDaemon) && time.Since(o.Replaced) < replacedSoon
+		if starting {
+			wait = 20 * time.Millisecond
+		}
+		select {
+		case <-o.supervisor.exited:
+			return nil
+		case <-time.After(wait):
+		}
+		if !starting {
 			return err
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 
