@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"math"
 	"net/netip"
 
 	"3proxyd/config"
@@ -30,7 +31,7 @@ func (s *session) export(f *frozen, m *ipc.MoveSession) {
 		BytesIn:    s.in,
 		BytesOut:   s.out,
 		HalfClosed: s.halfClosed,
-		Unsent:     s.unsent,
+		Unsent:     int(s.unsent),
 		DrainedMS:  shared(s.drained),
 
 		Server:     s.srv.addr,
@@ -105,7 +106,7 @@ func (w *Worker) arrive(v *service, m *ipc.MoveSession, f *frozen) {
 	s.user, s.host = string(m.User), string(m.Host)
 	s.addr, s.port, s.op = m.Addr, m.Port, config.Operations(m.Op)
 	s.in, s.out, s.code = m.BytesIn, m.BytesOut, code(m.Code)
-	s.halfClosed, s.unsent, s.drained = m.HalfClosed, m.Unsent, local(m.DrainedMS)
+	s.halfClosed, s.unsent, s.drained = m.HalfClosed, int32(min(m.Unsent, math.MaxInt32)), local(m.DrainedMS)
 	if len(m.Text) > 0 && v.log != nil {
 		s.text.Append(w.loop, m.Text)
 	}

@@ -74,15 +74,17 @@ type session struct {
 	// not pass through the flows.
 	began   int64
 	in, out uint64
-	// unsent is what the peers had not acknowledged when a timer last looked,
-	// drained when that last became less.
-	unsent  int
+	// drained is when what the peers had not acknowledged (unsent) last became
+	// less.
 	drained int64
 	// lastMoved is when a direction that has ended last moved bytes, as far as
 	// the flow does not know.
 	lastMoved int64
-	phase     phase
-	protocol  protocol // that of the client
+	// unsent is what the peers had not acknowledged when a timer last looked,
+	// in bytes.
+	unsent   int32
+	phase    phase
+	protocol protocol // that of the client
 	// halfClosed says that one direction of a tunnel has ended.
 	halfClosed bool
 	// logged says that the request has been logged and counted.

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"math"
+
 	"golang.org/x/sys/unix"
 
 	"3proxyd/relay"
@@ -179,9 +181,9 @@ func (s *session) stillSending() bool {
 	if s.srv != nil {
 		unsent += s.srv.Unsent()
 	}
-	if unsent < s.unsent || s.drained == 0 {
+	if unsent < int(s.unsent) || s.drained == 0 {
 		s.drained = s.w.loop.Now()
 	}
-	s.unsent = unsent
+	s.unsent = int32(min(unsent, math.MaxInt32))
 	return unsent > 0
 }
