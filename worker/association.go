@@ -25,6 +25,8 @@ type association struct {
 	path  relay.Path
 	known bool
 	port  uint16
+	// authorized says that a destination has been allowed.
+	authorized bool
 	// last is when a datagram last passed, in the loop's time; in and out count
 	// them, from servers and from the client.
 	last    int64
@@ -65,7 +67,7 @@ func (w *Worker) dropAssociation(st *socksState) {
 		a.destinations[i] = nil
 	}
 	a.destinations, a.current, a.line = a.destinations[:0], nil, nil
-	a.s, a.path, a.known, a.port = nil, relay.Path{}, false, 0
+	a.s, a.path, a.known, a.port, a.authorized = nil, relay.Path{}, false, 0, false
 	a.last, a.in, a.out, a.uses, a.held = 0, 0, 0, 0, 0
 	a.free = w.freeAssociations
 	w.freeAssociations = a

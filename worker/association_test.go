@@ -493,3 +493,39 @@ func TestAssociateNoAllocation(t *testing.T) {
 		t.Errorf("%.2f allocations for a datagram", per)
 	}
 }
+
+// With -U0 and -U1 a destination that is not allowed opens no way to others.
+func TestAssociateFirstDenied(t *testing.T) {
+	allowed := echoPackets(t, "127.0.0.1")
+	denied, unasked := packets(t, "127.0.0.9"), packets(t, "127.0.0.9")
+	for _, u := range []string{"-U0", "-U1"} {
+		for name, first := range map[string]string{
+			"address": datagramTo(denied.addr(), "denied"),
+			"no name": datagram5("none.example", 9, "denied"),
+			"port 0":  datagramTo(netip.AddrPortFrom(denied.addr().Addr(), 0), "denied"),
+		} {
+			t.Run(u+" "+name, func(t *testing.T) {
+				p := startProxy(t, "internal 127.0.0.1\nnsrecord none.example 0.0.0.0\nauth iponly\nallow * * 127.0.0.1\nallow * * none.example\nsocks -pPORT "+u+"\n")
+				c := p.client(0)
+				defer c.Close()
+				at := c.associate5("0.0.0.0", 0)
+				me := packets(t, "127.0.0.1")
+				me.sendTo(at, first)
+				// More than are remembered.
+				for i := range maxDestinations + 2 {
+					me.sendTo(at, datagramTo(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 20}), uint16(1000+i)), "denied"))
+				}
+				me.sendTo(at, datagramTo(denied.addr(), "denied"))
+				me.sendTo(at, datagramTo(allowed, "first"))
+				me.wantFrom(allowed, "first")
+				if n := p.counter(0, ipc.DatagramsDropped); n != maxDestinations+4 {
+					t.Errorf("%d dropped", n)
+				}
+				me.sendTo(at, datagramTo(unasked.addr(), "after the first"))
+				if got, _ := unasked.recv(); got != "after the first" {
+					t.Errorf("got %q", got)
+				}
+			})
+		}
+	}
+}

@@ -43,7 +43,7 @@ type destination struct {
 	to    netip.Addr
 	state destinationState
 	code  code // of destinationRefused
-	// isFirst says that it is the first of its association.
+	// isFirst says that it is the first of its association that was allowed.
 	isFirst bool
 	// second is when the verdict was found, in seconds of the loop's time; one
 	// that may change with time counts until the next.
@@ -112,9 +112,8 @@ func (a *association) find(host []byte, m *socks.Datagram) *destination {
 	d := s.w.newDestination(a)
 	d.host, d.to, d.port = string(host), m.Addr, m.Port
 	d.began = s.w.loop.Now()
-	d.isFirst = a.uses == 0
 	a.destinations = append(a.destinations, d)
-	if d.isFirst && !a.logsEach() {
+	if a.uses == 0 && !a.logsEach() {
 		s.host, s.addr, s.port = d.host, d.to, d.port
 	}
 	return d
@@ -257,7 +256,13 @@ func (d *destination) check(addr netip.Addr) code {
 	if _, ok := s.svc.source(addr); !ok {
 		return codeBind
 	}
-	return d.ask(addr)
+	if c := d.ask(addr); c != codeOK {
+		return c
+	}
+	if s.w.listensOn(s.svc, netip.AddrPortFrom(addr, d.port), true) {
+		return codeLoop
+	}
+	return codeOK
 }
 
 // broadcast is the limited broadcast address (RFC 919).
@@ -267,7 +272,7 @@ var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 // name alone.
 func (d *destination) ask(addr netip.Addr) code {
 	s := d.a.s
-	if !d.isFirst && !d.a.authorizesAll() {
+	if d.a.authorized && !d.isFirst && !d.a.authorizesAll() {
 		return codeOK
 	}
 	r := s.aclRequest(addr, false)
@@ -284,6 +289,8 @@ func (d *destination) settle(c code) {
 	isNew := d.code != c
 	d.state, d.code = destinationAllowed, c
 	if c == codeOK {
+		d.isFirst = d.isFirst || !d.a.authorized
+		d.a.authorized = true
 		return
 	}
 	d.state = destinationRefused

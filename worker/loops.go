@@ -58,18 +58,24 @@ func isDual(fd int32) bool {
 }
 
 // isOwn reports whether a connection of the session to an address and port of
-// its target would come back to the daemon, so that it would go round until no
-// descriptor is left. The fixed address of a port mapping may well be that of
-// another service.
+// its target, or of udppm the datagrams, would come back to the daemon, so that
+// it would go round until no descriptor is left.
 func (s *session) isOwn(addr netip.Addr) bool {
-	for _, o := range s.w.own[s.port] {
-		if o.udp != (s.svc.Listen.Network == config.UDP) {
+	return s.w.listensOn(s.svc, netip.AddrPortFrom(addr, s.port), s.svc.Listen.Network == config.UDP)
+}
+
+// listensOn reports whether the daemon listens on an address and port, with UDP
+// or with TCP, that a client of v wants to reach. The fixed address of a port
+// mapping may well be that of another service.
+func (w *Worker) listensOn(v *service, to netip.AddrPort, udp bool) bool {
+	for _, o := range w.own[to.Port()] {
+		if o.udp != udp {
 			continue
 		}
-		if t := s.svc.Target; t != nil && t.Host == "" && o.id != s.svc.ID {
+		if t := v.Target; t != nil && t.Host == "" && o.id != v.ID {
 			continue
 		}
-		if o.takes(addr, &s.w.local) {
+		if o.takes(to.Addr(), &w.local) {
 			return true
 		}
 	}

@@ -107,3 +107,26 @@ func TestOwnAddrTakes(t *testing.T) {
 		}
 	}
 }
+
+// Datagrams of an association to an address where the daemon takes datagrams
+// are refused, by address and by name.
+func TestLoopAssociation(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	echo := echoPackets(t, "127.0.0.1")
+	p := startProxy(t, "log "+path+"\nlogformat \"L%N %E\"\nnsrecord self.test 127.0.0.1\ninternal 127.0.0.1\nsocks -pPORT\n"+
+		fmt.Sprintf("udppm PORT 127.0.0.1 %d\n", echo.Port()))
+	own := netip.MustParseAddrPort(p.addrs[1])
+	c := p.client(0)
+	at := c.associate5("0.0.0.0", 0)
+	me := packets(t, "127.0.0.1")
+	for _, to := range []string{datagramTo(own, "x"), datagram5("self.test", own.Port(), "x"), datagram5("::ffff:127.0.0.1", own.Port(), "x")} {
+		me.sendTo(at, to)
+	}
+	me.sendTo(at, datagramTo(echo, "last"))
+	me.wantFrom(echo, "last")
+	if n := p.counter(0, ipc.DatagramsDropped); n != 3 {
+		t.Errorf("%d dropped", n)
+	}
+	c.Close()
+	checkCounts(t, waitLines(t, path, 3), []string{"SOCKS 00014", "SOCKS 00014", "SOCKS 00000"})
+}
