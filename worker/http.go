@@ -291,7 +291,7 @@ func (h *httpClient) answer(status int, c code, reason string, keep bool) {
 		s.abort()
 		return
 	}
-	keep = keep && st.keepClient && h.skippable() && !s.w.draining
+	keep = keep && st.keepClient && h.skippable() && !h.hasEarly() && !s.w.draining
 	s.log()
 	s.dropUpstream()
 	page := http1.AppendError(s.w.scratch[:0], status, http1.ErrorOptions{
@@ -304,6 +304,14 @@ func (h *httpClient) answer(status int, c code, reason string, keep bool) {
 	})
 	s.cli.Write(page)
 	h.answered(keep)
+}
+
+// hasEarly reports whether the client of a CONNECT request has sent more before
+// its answer. That was meant for the tunnel, and whoever wrote it need not be who
+// may send requests.
+func (h *httpClient) hasEarly() bool {
+	s := (*session)(h)
+	return s.op == config.OpHTTPConnect && (s.buf.Len() > 0 || s.cli.MayRead())
 }
 
 // answered goes on after an answer of the proxy's own.

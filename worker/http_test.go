@@ -236,6 +236,34 @@ func TestStalePooledConnection(t *testing.T) {
 	d.want("GET", 200, "hello")
 }
 
+// A server that ends a reused connection after an interim response has got the
+// request: it is not sent again.
+func TestEndAfterInterimResponse(t *testing.T) {
+	o := startOrigin(t, func(c *net.TCPConn, _ *bufio.Reader, head string, _ int) bool {
+		if strings.Contains(head, "/die") {
+			_, _ = io.WriteString(c, "HTTP/1.1 103 Early Hints\r\n\r\n")
+			return false
+		}
+		_, err := io.WriteString(c, ok("hello"))
+		return err == nil
+	})
+	p := startProxy(t, proxyConfig)
+	for i, version := range []string{"1.1", "1.0"} {
+		c := p.client(0)
+		c.get(o, "/")
+		c.want("GET", 200, "hello")
+		c.send("GET http://%s/die HTTP/%s\r\nHost: x\r\n\r\n", o.addr, version)
+		if version == "1.1" {
+			c.want("GET", 103, "")
+		}
+		c.want("GET", 502, "")
+		c.Close()
+		if n := o.requests(); n != 2*i+2 {
+			t.Errorf("HTTP/%s: %d requests", version, n)
+		}
+	}
+}
+
 // NTLM and Negotiate authenticate the connection: it stays with the client.
 func TestConnectionAuthenticationPins(t *testing.T) {
 	for _, scheme := range []string{"NTLM", "Negotiate"} {

@@ -92,6 +92,7 @@ func (h *httpServer) keepHead(in []byte, buffered bool) {
 // interim passes a 1xx response on, which HTTP/1.0 does not know.
 func (h *httpServer) interim(r *http1.Response) {
 	s := (*session)(h)
+	s.http.retryable = false // the server is answering
 	if s.http.minor == 0 {
 		return
 	}

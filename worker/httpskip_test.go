@@ -114,3 +114,44 @@ func TestSkippedAfterLookup(t *testing.T) {
 	c.Close()
 	p.waitOpen(0, 0)
 }
+
+// What the client of a refused CONNECT has sent without waiting for the answer was
+// meant for the tunnel: it is no request.
+func TestRefusedConnectWithEarlyData(t *testing.T) {
+	o := startOrigin(t, say(ok("hello"), true))
+	p := startProxy(t, "internal 127.0.0.1\nusers u:CL:pw\nauth strong\nallow u * 127.0.0.0/8\nproxy -pPORT\n")
+	early := fmt.Sprintf("GET http://%s/ HTTP/1.1\r\nHost: x\r\n%s\r\n", o.addr, goodAuth)
+	for _, test := range []struct {
+		name, target, fields string
+		status               int
+	}{
+		{"no password", o.addr, "", 407},
+		{"rule", "192.0.2.1:443", goodAuth, 403},
+		{"no host", "nosuch.invalid:443", goodAuth, 502},
+		{"nobody listens", fmt.Sprintf("127.0.0.1:%d", freePort(t)), goodAuth, 502},
+	} {
+		for _, wait := range []bool{false, true} {
+			t.Run(fmt.Sprint(test.name, "/", wait), func(t *testing.T) {
+				c := p.client(0)
+				c.t = t
+				text := fmt.Sprintf("CONNECT %s HTTP/1.1\r\nHost: x\r\n%s\r\n", test.target, test.fields)
+				if wait {
+					c.send("%s", text)
+					c.want("CONNECT", test.status, "")
+					c.send("%s", early)
+					c.want("GET", 200, "hello")
+				} else {
+					c.send("%s", text+early)
+					if resp := c.want("CONNECT", test.status, ""); !resp.Close {
+						t.Error("the end is not announced")
+					}
+					c.wantEnd()
+				}
+				c.Close()
+			})
+		}
+	}
+	if n := o.requests(); n != 4 {
+		t.Errorf("%d requests", n)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"3proxyd/internal/ipaddr"
 	"3proxyd/proto/hostport"
 )
 
@@ -57,7 +58,7 @@ type Header struct {
 	// cannot describe, are the connection's own.
 	Known bool
 	// Source is the client, Destination where it connected to. IPv4 addresses
-	// mapped into IPv6 have become IPv4. Both are zero for a Unix socket.
+	// written as IPv6 ones have become IPv4. Both are zero for a Unix socket.
 	Source, Destination netip.AddrPort
 }
 
@@ -128,7 +129,7 @@ func parseAddr(s string, v6 bool) (netip.Addr, bool) {
 	if err != nil || a.Is6() != v6 || a.Zone() != "" {
 		return netip.Addr{}, false
 	}
-	return a.Unmap(), true
+	return ipaddr.Canonical(a), true
 }
 
 // parsePort takes port 0 as well, which section 2.1 allows.
@@ -192,8 +193,8 @@ func parseBody(kind byte, body []byte) (Header, error) {
 	to, _ := netip.AddrFromSlice(body[n : 2*n])
 	return Header{
 		Known:       true,
-		Source:      netip.AddrPortFrom(from.Unmap(), binary.BigEndian.Uint16(body[2*n:])),
-		Destination: netip.AddrPortFrom(to.Unmap(), binary.BigEndian.Uint16(body[2*n+2:])),
+		Source:      netip.AddrPortFrom(ipaddr.Canonical(from), binary.BigEndian.Uint16(body[2*n:])),
+		Destination: netip.AddrPortFrom(ipaddr.Canonical(to), binary.BigEndian.Uint16(body[2*n+2:])),
 	}, nil
 }
 

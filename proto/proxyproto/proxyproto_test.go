@@ -15,12 +15,14 @@ func binaryHeader(command, family byte, body ...byte) string {
 var (
 	body4    = []byte{192, 0, 2, 1, 198, 51, 100, 2, 0x30, 0x39, 1, 0xbb}
 	bodyMap  = append(append(append([]byte(nil), mapped(192, 0, 2, 1)...), mapped(198, 51, 100, 2)...), 0x30, 0x39, 1, 0xbb)
+	bodyComp = append(append(append([]byte(nil), compatible(192, 0, 2, 1)...), compatible(198, 51, 100, 2)...), 0x30, 0x39, 1, 0xbb)
 	body6    = append(append(append([]byte(nil), v6(1)...), v6(2)...), 0x30, 0x39, 1, 0xbb)
 	bodyUnix = make([]byte, sizeUnix)
 )
 
-func mapped(b ...byte) []byte { return append([]byte{10: 0xff, 11: 0xff}, b...) }
-func v6(last byte) []byte     { return []byte{0: 0x20, 1: 1, 2: 0xd, 3: 0xb8, 15: last} }
+func mapped(b ...byte) []byte     { return append([]byte{10: 0xff, 11: 0xff}, b...) }
+func compatible(b ...byte) []byte { return append(make([]byte, 12), b...) }
+func v6(last byte) []byte         { return []byte{0: 0x20, 1: 1, 2: 0xd, 3: 0xb8, 15: last} }
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
@@ -39,6 +41,7 @@ var cases = []struct {
 	{"TCP6", "PROXY TCP6 2001:db8::1 2001:db8::2 12345 443\r\n", addr6, nil},
 	{"v4-mapped", "PROXY TCP6 ::ffff:192.0.2.1 ::ffff:198.51.100.2 12345 443\r\n", addr4, nil},
 	{"v4-mapped in hexadecimal", "PROXY TCP6 ::ffff:c000:201 ::ffff:c633:6402 12345 443\r\n", addr4, nil},
+	{"v4-compatible", "PROXY TCP6 ::192.0.2.1 ::c633:6402 12345 443\r\n", addr4, nil},
 	{"longest addresses", "PROXY TCP6 ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n",
 		"[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535 [ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535", nil},
 	{"port 0", "PROXY TCP4 192.0.2.1 198.51.100.2 0 0\r\n", "192.0.2.1:0 198.51.100.2:0", nil},
@@ -80,6 +83,7 @@ var cases = []struct {
 
 	{"v2 TCP4", binaryHeader(0x21, 0x11, body4...), addr4, nil},
 	{"v2 TCP6", binaryHeader(0x21, 0x21, body6...), addr6, nil},
+	{"v2 v4-compatible", binaryHeader(0x21, 0x21, bodyComp...), addr4, nil},
 	{"v2 v4-mapped", binaryHeader(0x21, 0x21, bodyMap...), addr4, nil},
 	{"v2 Unix", binaryHeader(0x21, 0x31, bodyUnix...), "unix", nil},
 	{"v2 with vectors", binaryHeader(0x21, 0x11, join(body4, []byte{4, 0, 0}, []byte{1, 0, 2, 'h', '2'})...), addr4, nil},
