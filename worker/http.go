@@ -8,6 +8,7 @@ import (
 
 	"3proxyd/config"
 	"3proxyd/ipc"
+	"3proxyd/proto/hostport"
 	"3proxyd/proto/http1"
 	"3proxyd/relay"
 )
@@ -245,22 +246,41 @@ func (h *httpClient) noteRequestLine(r *http1.Request) {
 }
 
 // appendTargetText appends a request target without its userinfo (RFC 3986
-// section 3.2.1). Such a target is refused, but it is logged.
+// section 3.2.1). Such a target is refused, but it is logged. Where no host can be
+// made out, because of a slash in the password for example, all up to the last @
+// may be userinfo.
 func appendTargetText(line, target []byte) []byte {
-	start := 0
-	if i := bytes.Index(target, []byte("//")); i >= 0 {
-		start = i + 2
+	last := bytes.LastIndexByte(target, '@')
+	if last < 0 || target[0] == '/' && !bytes.Contains(target, []byte("//")) {
+		return append(line, target...)
 	}
+	start, known := authorityStart(target[:last])
 	end := len(target)
 	if i := bytes.IndexAny(target[start:], "/?#"); i >= 0 {
 		end = start + i
 	}
 	at := bytes.LastIndexByte(target[start:end], '@')
-	if at < 0 {
+	if at >= 0 && known {
+		last = start + at
+	} else if _, _, _, ok := hostport.ParseAuthority(target[start:end]); ok && known {
 		return append(line, target...)
 	}
 	line = append(line, target[:start]...)
-	return append(line, target[start+at+1:]...)
+	return append(line, target[last+1:]...)
+}
+
+// authorityStart returns where the authority of a target begins. It is not known
+// for certain when a scheme is not followed by two slashes.
+func authorityStart(target []byte) (start int, known bool) {
+	known = true
+	if i := bytes.Index(target, []byte("//")); i >= 0 {
+		start = i
+	} else if i := bytes.IndexAny(target, `/\`); i > 0 && target[i-1] == ':' {
+		start, known = i, false
+	} else {
+		return 0, true
+	}
+	return len(target) - len(bytes.TrimLeft(target[start:], `/\`)), known
 }
 
 // operation returns what a method is to the access lists.

@@ -140,6 +140,15 @@ func TestTargetText(t *testing.T) {
 		"http:u:p@h/":               "h/",
 		"":                          "",
 		"http://u:p@h/?r=http://a@": "http://h/?r=http://a@",
+		"http:///u:p@h/":            "http:///h/",
+		"http:/u:p@h/":              "http:/h/",
+		`http:\\u:p@h/`:             `http:\\h/`,
+		"http://u:p/w@h/":           "http://h/",
+		"http://u:p?w@h/":           "http://h/",
+		"http://u:p#w@h/":           "http://h/",
+		"u:p/w@h:443":               "h:443",
+		"ftp://h/p@q":               "ftp://h/p@q",
+		"/p@q":                      "/p@q",
 	} {
 		if got := string(appendTargetText(nil, []byte(in))); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
@@ -149,7 +158,7 @@ func TestTargetText(t *testing.T) {
 
 // Whatever the target, no userinfo of an authority gets into the log.
 func FuzzTargetText(f *testing.F) {
-	for _, s := range []string{"http://u:p@h/", "u:p@h:1", "//@@/", "http://h?@", "a//b@c//d@e"} {
+	for _, s := range []string{"http://u:p@h/", "u:p@h:1", "//@@/", "http://h?@", "a//b@c//d@e", "a:/u@/b@c", "http://u:p/w@h"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, target string) {
