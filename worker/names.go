@@ -67,6 +67,8 @@ type nameWait struct {
 	nameKey
 	client  netip.Addr // who asked first
 	waiting []nameWaiter
+	// answering is set while those who wait are called.
+	answering bool
 }
 
 // nameWaiter wants to know the addresses of a name.
@@ -195,7 +197,14 @@ func (n *names) startQueued() {
 		}
 		n.queue[i] = nil
 	}
-	n.queue = slices.DeleteFunc(n.queue, func(w *nameWait) bool { return w == nil })
+	// Clients that come and go must not make the queue grow.
+	n.queue = slices.DeleteFunc(n.queue, func(wait *nameWait) bool {
+		if wait != nil && !wait.wanted() {
+			delete(n.waits, wait.nameKey)
+			return true
+		}
+		return wait == nil
+	})
 }
 
 // limit is how many lookups may be under way.
@@ -235,6 +244,7 @@ func (n *names) answered(wait *nameWait, answer resolver.Answer) {
 		addrs = nil
 	}
 	// One that is called may have another leave.
+	wait.answering = true
 	for _, v := range wait.waiting {
 		if v != nil {
 			v.named(addrs)
@@ -244,20 +254,16 @@ func (n *names) answered(wait *nameWait, answer resolver.Answer) {
 }
 
 // wanted reports whether somebody still waits.
-func (wait *nameWait) wanted() bool {
-	for _, v := range wait.waiting {
-		if v != nil {
-			return true
-		}
-	}
-	return false
-}
+func (wait *nameWait) wanted() bool { return len(wait.waiting) > 0 }
 
 // leave takes one that no longer waits off the list.
 func (wait *nameWait) leave(v nameWaiter) {
-	for i, other := range wait.waiting {
-		if other == v {
-			wait.waiting[i] = nil
-		}
+	i := slices.Index(wait.waiting, v)
+	switch {
+	case i < 0:
+	case wait.answering:
+		wait.waiting[i] = nil
+	default:
+		wait.waiting = slices.Delete(wait.waiting, i, i+1)
 	}
 }

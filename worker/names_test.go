@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 )
@@ -117,4 +118,20 @@ func TestNamesOfVanishingClients(t *testing.T) {
 	}
 	p.waitOpen(0, 0)
 	p.waitOpen(1, 0)
+}
+
+// Those who come and go, as the destinations of an association do, leave nothing
+// behind in lookups and in the queue.
+func TestNamesForgetWhoLeaves(t *testing.T) {
+	n := &names{w: &Worker{}, waits: map[nameKey]*nameWait{}, byClient: map[netip.Addr]int{}}
+	n.running = n.limit()
+	client, stays, goes := netip.MustParseAddr("192.0.2.1"), &destination{}, &destination{}
+	kept := n.wait(nameKey{name: "kept.example"}, client, stays)
+	for i := range 1000 {
+		n.wait(nameKey{name: "kept.example"}, client, goes).leave(goes)
+		n.wait(nameKey{name: fmt.Sprintf("n%d.example", i)}, client, goes).leave(goes)
+	}
+	if len(kept.waiting) != 1 || len(n.queue) > 2 || len(n.waits) > 2 {
+		t.Errorf("%d wait for one name, %d lookups are queued, %d known", len(kept.waiting), len(n.queue), len(n.waits))
+	}
 }
