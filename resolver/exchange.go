@@ -36,6 +36,7 @@ var (
 	errStray   = errors.New("too many answers to questions not asked")
 	errAnswer  = errors.New("answer to another question")
 	errNoReply = errors.New("no answer in time")
+	errShort   = errors.New("records are missing in an answer")
 )
 
 // asking is what a server is asked for.
@@ -91,7 +92,21 @@ func (q *question) read(wire []byte) (msg *dns.Msg, truncated bool, err error) {
 	if m.Truncated {
 		return nil, true, nil
 	}
+	if unpackErr == nil && !isWhole(wire, m) {
+		unpackErr = errShort
+	}
 	return m, false, unpackErr
+}
+
+// isWhole reports whether m has as many records as the header of its message
+// says: Unpack takes an end between two records for that of the message.
+func isWhole(wire []byte, m *dns.Msg) bool {
+	for i, n := range []int{len(m.Answer), len(m.Ns), len(m.Extra)} {
+		if int(binary.BigEndian.Uint16(wire[6+2*i:])) != n {
+			return false
+		}
+	}
+	return true
 }
 
 // asked compares the question section. Only a refusal may lack it: some servers

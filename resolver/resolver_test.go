@@ -418,6 +418,27 @@ func TestFloodOfForgedAnswers(t *testing.T) {
 	}
 }
 
+// TestMissingRecords has a server announce more records than it sends.
+func TestMissingRecords(t *testing.T) {
+	t.Parallel()
+	for section := range 3 {
+		s := newFakeServer(t, "a.test. 60 IN A 192.0.2.1")
+		s.setHandle(func(w dns.ResponseWriter, q *dns.Msg, _ bool) bool {
+			wire, err := s.answer(q).Pack()
+			if err != nil {
+				t.Error(err)
+			}
+			wire[7+2*section] += 5
+			_, _ = w.Write(wire)
+			return true
+		})
+		r := newTestResolver(t, patient, s.addr)
+		if a := r.Lookup(context.Background(), "a.test", V4); a.Err == nil {
+			t.Errorf("section %d: %s", section, text(a))
+		}
+	}
+}
+
 // TestUnrelatedRecords checks that records for other names are not used.
 func TestUnrelatedRecords(t *testing.T) {
 	t.Parallel()
