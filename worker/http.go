@@ -328,7 +328,7 @@ func (h *httpClient) answer(status int, c code, reason string, keep bool) {
 
 // hasEarly reports whether the client of a CONNECT request has sent more before
 // its answer. That was meant for the tunnel, and whoever wrote it need not be who
-// may send requests.
+// may send requests (RFC 9931).
 func (h *httpClient) hasEarly() bool {
 	s := (*session)(h)
 	return s.op == config.OpHTTPConnect && (s.buf.Len() > 0 || s.cli.MayRead())

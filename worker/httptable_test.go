@@ -236,7 +236,7 @@ func rawCases(addr string) []rawCase {
 	}
 	for _, host := range []string{"0x7f.1", "127.1", "2130706433", "0177.0.0.1", "127.0.0.1.1"} {
 		list = append(list, rawCase{name: "name " + host, in: "GET http://" + host + "/ HTTP/1.1\r\nHost: x\r\n\r\n" + next, want: []seen{nextSeen}, status: []int{502, 200}},
-			rawCase{name: "CONNECT to name " + host, in: "CONNECT " + host + ":22 HTTP/1.1\r\nHost: x\r\n\r\n" + next, want: []seen{nextSeen}, status: []int{502, 200}})
+			rawCase{name: "CONNECT to name " + host, in: "CONNECT " + host + ":22 HTTP/1.1\r\nHost: x\r\n\r\n" + next, status: []int{502}})
 	}
 	for n, want := range map[int]int{4: 200, 5: 400} {
 		in := strings.Repeat("\r\n", n) + next
