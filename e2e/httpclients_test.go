@@ -24,10 +24,10 @@ type httpService struct {
 	plain, tls  *origin
 }
 
-func startHTTPService(t *testing.T) *httpService {
+func startHTTPService(t *testing.T, lines ...string) *httpService {
 	t.Helper()
 	h := &httpService{proxy: port(t), open: port(t), plain: newOrigin(t, false), tls: newOrigin(t, true)}
-	start(t, fmt.Sprintf("internal 127.0.0.1\nnsrecord page.example 127.0.0.1\nusers alice:CL:wonder\nauth none\nproxy -p%d\nauth strong\nproxy -p%d\n", h.open, h.proxy))
+	start(t, strings.Join(lines, "\n")+fmt.Sprintf("\ninternal 127.0.0.1\nnsrecord page.example 127.0.0.1\nusers alice:CL:wonder\nauth none\nproxy -p%d\nauth strong\nproxy -p%d\n", h.open, h.proxy))
 	return h
 }
 
@@ -149,7 +149,9 @@ func TestBrowser(t *testing.T) {
 func TestVarnishtest(t *testing.T) {
 	t.Parallel()
 	varnishtest := need(t, "varnishtest")
-	h := startHTTPService(t)
+	// Servers of a case take one connection, which clients in a row share when
+	// they come to the same worker.
+	h := startHTTPService(t, "workers 1")
 	cases, err := filepath.Glob("testdata/vtc/*.vtc")
 	if err != nil || len(cases) == 0 {
 		t.Fatalf("%d cases, %v", len(cases), err)
