@@ -23,6 +23,7 @@ import (
 const usage = `usage: bench COMMAND [OPTIONS]
 
   run     measure proxies; needs root (bench run -h)
+  growth  measure how the cost of a request grows with connections and rules (bench growth -h)
   report  make a page and pictures of earlier runs (bench report -h)
   compare compare two builds; fails on a loss (bench compare -h)
   check   compare the lab's figures with those of wrk, iperf3 and perf (bench check -h)
@@ -61,6 +62,8 @@ func dispatch(args []string) error {
 	switch rest := args[1:]; args[0] {
 	case "run":
 		return runCommand(ctx, rest)
+	case "growth":
+		return growthCommand(ctx, rest)
 	case "report":
 		return reportCommand(rest)
 	case "compare":
@@ -129,7 +132,8 @@ func listCommand(args []string) error {
 	fmt.Print(`
 Scenarios: MODE-LOAD[@RATE]
   MODE   relay, connect, socks, http; term and init are for TLS, which cannot be measured
-  LOAD   ka-[POST-]SIZE[-CONNS]   kept-alive connections (ka-1k, ka-1m, ka-2k-50k-2000)
+  LOAD   ka-[POST-]SIZE[-CONNS]   kept-alive connections (ka-1k, ka-1m, ka-2k-50k-2000);
+                                  CONNS+IDLE: idle ones beside them (ka-1k-10+9000)
          close-SIZE[-CONNS]       a new connection for every request
          streamN[-up|-down]       N endless streams
          idle-CONNS               open connections without traffic

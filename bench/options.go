@@ -31,6 +31,7 @@ type options struct {
 	attempts  int
 	active    int
 	secs      float64
+	idleSecs  float64 // of a measurement without traffic; 0 is secs
 	warm      time.Duration
 	quiet     time.Duration
 	within    time.Duration

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +41,11 @@ func reportCommand(args []string) error {
 		}
 		files = []string{newest}
 	}
+	if !*text {
+		if err := growthPage(*data, filepath.Join(filepath.Dir(*out), growthFile)); err != nil {
+			return err
+		}
+	}
 	var rows []result.Row
 	for _, name := range files {
 		more, err := readCSV(name)
@@ -67,24 +75,51 @@ func writePage(name string, sources []string, rows []result.Row, refs []string) 
 	for _, s := range sources {
 		page.Sources = append(page.Sources, filepath.Base(s))
 	}
+	if err := replaceFile(name, func(w io.Writer) error { return result.Markdown(w, rows, page) }); err != nil {
+		return err
+	}
+	fmt.Printf("%s, and %d pictures in %s\n", name, len(pictures), filepath.Join(filepath.Dir(name), picturesDir))
+	return nil
+}
+
+// growthPage makes the page of the growth tests in the directory data, if there
+// are any.
+func growthPage(data, name string) error {
+	rows, err := readCSV(filepath.Join(data, growthCSV))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(name, func(w io.Writer) error { return result.Growth(w, rows, growthCSV) }); err != nil {
+		return err
+	}
+	fmt.Println(name)
+	return nil
+}
+
+func replaceFile(name string, write func(io.Writer) error) error {
 	f, err := renameio.NewPendingFile(name, renameio.WithPermissions(0o644))
 	if err != nil {
 		return fmt.Errorf("create page: %w", err)
 	}
-	if err := result.Markdown(f, rows, page); err != nil {
+	if err := write(f); err != nil {
 		return errors.Join(err, f.Cleanup())
 	}
 	if err := f.CloseAtomicallyReplace(); err != nil {
 		return fmt.Errorf("write page: %w", err)
 	}
-	fmt.Printf("%s, and %d pictures in %s\n", name, len(pictures), filepath.Join(filepath.Dir(name), picturesDir))
 	return nil
 }
+
 func newestCSV(dir string) (string, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.csv"))
 	if err != nil {
 		return "", fmt.Errorf("list results: %w", err)
 	}
+	// The growth tests have a page of their own.
+	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Base(name) == growthCSV })
 	if len(names) == 0 {
 		return "", fmt.Errorf("no results in %s", dir)
 	}

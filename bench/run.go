@@ -17,7 +17,7 @@ import (
 	"3proxyd/bench/scenario"
 )
 
-func runCommand(ctx context.Context, args []string) (err error) {
+func runCommand(ctx context.Context, args []string) error {
 	o, err := parseRun(args)
 	if err != nil {
 		return err
@@ -26,21 +26,10 @@ func runCommand(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	cpus, err := lab.DefaultCPUs()
-	if err == nil && o.cpus != "" {
-		cpus, err = lab.ParseCPUs(o.cpus, cpus)
-	}
-	if err != nil {
-		return err
-	}
 	for _, sc := range scenarios {
 		if sc.TLS() {
 			return fmt.Errorf("scenario %s needs TLS, which the load generator and the origin do not speak", sc.Name)
 		}
-	}
-	link, err := o.parseLink()
-	if err != nil {
-		return err
 	}
 	subjects, err := o.subjects()
 	if err != nil {
@@ -49,6 +38,22 @@ func runCommand(ctx context.Context, args []string) (err error) {
 	jobs := plan(o.reps, subjects, scenarios)
 	if len(jobs) == 0 {
 		return errors.New("none of the proxies serves any of the scenarios")
+	}
+	return o.carryOut(ctx, subjects, func(*lab.Lab) ([]job, error) { return jobs, nil })
+}
+
+// carryOut builds the lab and does the jobs that plan makes for it.
+func (o *options) carryOut(ctx context.Context, subjects []*subject, plan func(*lab.Lab) ([]job, error)) (err error) {
+	cpus, err := lab.DefaultCPUs()
+	if err == nil && o.cpus != "" {
+		cpus, err = lab.ParseCPUs(o.cpus, cpus)
+	}
+	if err != nil {
+		return err
+	}
+	link, err := o.parseLink()
+	if err != nil {
+		return err
 	}
 	l, remove, err := newLab(ctx, cpus)
 	if err != nil {
@@ -68,6 +73,10 @@ func runCommand(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	if err := lab.Pin(cpus.Client); err != nil {
+		return err
+	}
+	jobs, err := plan(l)
+	if err != nil {
 		return err
 	}
 	return o.measureAll(ctx, l, wire, jobs)

@@ -89,7 +89,10 @@ func (s *session) run(ctx context.Context, count bool) (row result.Row, err erro
 		return row, err
 	}
 	s.fillLink(linkBefore, linkAfter)
-	if count && s.sc.Requests() && s.sc.Conns < manyConns {
+	if s.sc.Requests() && res.Requests == 0 {
+		return row, s.explain(fmt.Errorf("no request was served; errors: %v", res.Errors))
+	}
+	if count && s.sc.Requests() && s.sc.Open() < manyConns {
 		if err := s.countCalls(ctx); err != nil {
 			if ctx.Err() != nil || s.proxy.ended() {
 				return row, s.explain(fmt.Errorf("count system calls: %w", err))
@@ -151,7 +154,7 @@ func (s *session) waitAccepted(ctx context.Context, before int64) error {
 	}
 	for deadline := time.Now().Add(acceptWait); time.Now().Before(deadline); {
 		st, err := s.origin.originStats(ctx)
-		if err != nil || st.Accepted-before >= int64(s.sc.Conns) {
+		if err != nil || st.Accepted-before >= int64(s.sc.Open()) {
 			return err
 		}
 		if err := sleep(ctx, 20*time.Millisecond); err != nil {
@@ -221,6 +224,9 @@ func (s *session) measure(ctx context.Context) (*load.Result, error) {
 // secs returns the length of the measurement. At a fixed rate it is longer: a CPU
 // that is busy for a small part of the time is seen to 10 ms only.
 func (s *session) secs() float64 {
+	if s.sc.Kind == scenario.Idle && s.opt.idleSecs > 0 {
+		return s.opt.idleSecs
+	}
 	if s.sc.Rate > 0 {
 		return 3 * s.opt.secs
 	}
@@ -394,7 +400,10 @@ func (s *session) identify(r *result.Row) {
 	r.Scenario, r.Proxy, r.Version = s.sc.Name, s.subject.label, s.subject.version
 	r.Group = string(s.subject.peer.GroupWith(s.subject.options))
 	r.CPUs, r.Link = s.lab.CPUs.String(), s.opt.link
-	r.Conns, r.Active = s.sc.Conns, s.sc.Active
+	r.Conns, r.Active = s.sc.Open(), s.sc.Active
+	if s.sc.Idle > 0 {
+		r.Active = s.sc.Conns
+	}
 }
 
 // fillLink tells what happened on the wire while the load ran.

@@ -85,7 +85,7 @@ func newClient(cfg Config) (*client, error) {
 	if e := sys.EpollAdd(ep, controlIn, unix.EPOLLIN, controlData); e != 0 {
 		return nil, fmt.Errorf("watch the control pipe: %w", e)
 	}
-	n := cfg.Scenario.Conns
+	n := cfg.Scenario.Open()
 	c := &client{
 		cfg: cfg, kind: cfg.Scenario.Kind, ep: ep, base: time.Now(),
 		addr: sys.NewAddr(cfg.Proxy), pattern: pattern,
@@ -310,6 +310,8 @@ func (c *client) dispatchDue(now int64) {
 // available gives a connection without a request its next one.
 func (c *client) available(k *conn, now int64) {
 	switch {
+	case c.rests(k):
+		k.state = stIdle
 	case !c.running || c.gap > 0 || c.kind == scenario.Idle:
 		k.state = stIdle
 		c.idle.push(k)
@@ -322,6 +324,9 @@ func (c *client) available(k *conn, now int64) {
 		c.start(k, now, now)
 	}
 }
+
+// rests tells whether k is one of the connections that stay without traffic.
+func (c *client) rests(k *conn) bool { return k.index >= c.cfg.Scenario.Conns }
 
 // timeOut ends the connections on which nothing has happened for too long.
 func (c *client) timeOut(now int64) {

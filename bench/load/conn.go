@@ -252,6 +252,8 @@ func (c *client) ended(k *conn) {
 	case k.state == stEOF:
 		c.close(k)
 		c.done(k, c.clock())
+	case k.state == stIdle && c.rests(k):
+		c.fail(k, errEOF)
 	case k.state == stIdle && c.cfg.Scenario.KeepsOpen():
 		// It stays in the queue of idle ones and is opened again when used.
 		c.rec.reopened++

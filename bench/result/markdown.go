@@ -42,6 +42,11 @@ func Markdown(w io.Writer, rows []Row, page Page) error {
 
 func head(b *strings.Builder, rows []Row, page Page) {
 	fmt.Fprintf(b, "# Results\n\nMade by `go run ./bench report` from %s. What the figures mean is in [README.md](README.md).\n\n", strings.Join(page.Sources, ", "))
+	facts(b, rows)
+}
+
+// facts tells when, on what and with which versions the runs were made.
+func facts(b *strings.Builder, rows []Row) {
 	first, last := rows[0].Time, rows[0].Time
 	for _, r := range rows {
 		first, last = min(first, r.Time), max(last, r.Time)

@@ -4,7 +4,9 @@
 // The grammar is MODE-LOAD[@RATE]:
 //
 //	MODE  relay | connect | socks | http | term | init
-//	LOAD  ka-[POST-]SIZE[-CONNS]    kept-alive connections, answers of SIZE
+//	LOAD  ka-[POST-]SIZE[-CONNS[+IDLE]]
+//	                                kept-alive connections, answers of SIZE; IDLE
+//	                                more are open and without traffic
 //	      close-SIZE[-CONNS]        a new connection for every request
 //	      streamN[-up|-down]        N endless streams (up if not said)
 //	      idle-CONNS                open connections without traffic
@@ -63,6 +65,8 @@ type Scenario struct {
 	Mode  Mode   `json:"mode"`
 	Kind  Kind   `json:"kind"`
 	Conns int    `json:"conns"`
+	// Idle is the number of connections without traffic beside them.
+	Idle int `json:"idle"`
 	// Size and Post are the bytes of an answer's and a request's body.
 	Size int64 `json:"size"`
 	Post int64 `json:"post"`
@@ -92,6 +96,9 @@ const MixConns = 20_000
 func (s Scenario) Requests() bool {
 	return s.Kind == KeepAlive || s.Kind == Close || s.Kind == Mix
 }
+
+// Open returns the number of connections that are open at a time.
+func (s Scenario) Open() int { return s.Conns + s.Idle }
 
 // KeepsOpen tells whether requests are made on connections that stay open.
 func (s Scenario) KeepsOpen() bool { return s.Kind == KeepAlive || s.Kind == Mix }
@@ -177,11 +184,22 @@ func (s *Scenario) setLoad(load string) error {
 // could be taken for a number of connections: the last of several words is
 // CONNS when it has no unit.
 func (s *Scenario) setRequests(words []string, post bool) error {
-	if n := len(words); n > 1 && isPlain(words[n-1]) {
-		if err := s.setConns(words[n-1]); err != nil {
-			return err
+	if n := len(words); n > 1 {
+		conns, idle, beside := strings.Cut(words[n-1], "+")
+		if beside && !post {
+			return fmt.Errorf("idle connections are there beside kept-alive ones only")
 		}
-		words = words[:n-1]
+		if isPlain(conns) {
+			if err := s.setConns(conns); err != nil {
+				return err
+			}
+			words = words[:n-1]
+		}
+		if beside {
+			if err := s.setIdle(idle); err != nil {
+				return err
+			}
+		}
 	}
 	if post && len(words) == 2 {
 		n, err := size(words[0], MaxPost)
@@ -257,6 +275,15 @@ func (s *Scenario) setConns(word string) error {
 		return fmt.Errorf("connections: %w", err)
 	}
 	s.Conns = n
+	return nil
+}
+
+func (s *Scenario) setIdle(word string) error {
+	n, err := number(word, MaxConns-s.Conns)
+	if err != nil {
+		return fmt.Errorf("idle connections: %w", err)
+	}
+	s.Idle = n
 	return nil
 }
 

@@ -15,6 +15,8 @@ func TestParse(t *testing.T) {
 		{"http-ka-1m", Scenario{Mode: HTTP, Kind: KeepAlive, Conns: 16, Size: 1 << 20}},
 		{"socks-ka-50k-2000", Scenario{Mode: Socks, Kind: KeepAlive, Conns: 2000, Size: 50 << 10}},
 		{"connect-ka-2k-50k-2000", Scenario{Mode: Connect, Kind: KeepAlive, Conns: 2000, Size: 50 << 10, Post: 2048}},
+		{"relay-ka-1k-10+9000", Scenario{Mode: Relay, Kind: KeepAlive, Conns: 10, Idle: 9000, Size: 1024}},
+		{"http-ka-2k-50k-10+1@5", Scenario{Mode: HTTP, Kind: KeepAlive, Conns: 10, Idle: 1, Post: 2048, Size: 50 << 10, Rate: 5}},
 		{"relay-ka-100", Scenario{Mode: Relay, Kind: KeepAlive, Conns: 64, Size: 100}},
 		{"relay-close-1k-8", Scenario{Mode: Relay, Kind: Close, Conns: 8, Size: 1024}},
 		{"relay-stream1", Scenario{Mode: Relay, Kind: Stream, Conns: 1}},
@@ -41,7 +43,7 @@ func TestParseErrors(t *testing.T) {
 		"", "relay", "relay-", "ka-1k", "udp-ka-1k", "relay-ka", "relay-ka-0", "relay-ka-1g",
 		"relay-ka-1k-2k-3k", "relay-ka-1k-0", "relay-close-1k-2k-3", "relay-stream", "relay-stream0",
 		"relay-stream1-left", "relay-idle", "relay-idle-10@5", "relay-ka-1k@", "relay-ka-1k@0",
-		"relay-ka-+1k", "relay-ka-99999999m", "relay-stream1@10",
+		"relay-ka-+1k", "relay-ka-1k+5", "relay-ka-1k-+5", "relay-ka-1k-5+", "relay-ka-1k-5+0", "relay-ka-1k-5+60000", "relay-ka-1k-5+5+5", "relay-close-1k-5+5", "relay-idle-5+5", "relay-ka-99999999m", "relay-stream1@10",
 		"relay-mix-", "relay-mix-0", "relay-mix-3k-500", "relay-mix-3k@5", "relay-mix-k", "relay-mix-5-5", "relay-mixed",
 	} {
 		if s, err := Parse(name); err == nil {
@@ -89,6 +91,7 @@ func TestSetsAreValid(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add("relay-ka-2k-50k-2000@100")
+	f.Add("relay-ka-1k-10+9000")
 	f.Add("http-stream16-down")
 	f.Add("socks-idle-1")
 	f.Add("socks-mix-100-3k")
@@ -97,7 +100,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if s.Conns < 1 || s.Conns > MaxConns || s.Size > MaxSize || s.Post > MaxPost || s.Rate > MaxRate {
+		if s.Conns < 1 || s.Idle < 0 || s.Open() > MaxConns || s.Size > MaxSize || s.Post > MaxPost || s.Rate > MaxRate {
 			t.Errorf("Parse(%q) = %+v exceeds the limits", name, s)
 		}
 	})
