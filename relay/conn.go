@@ -53,15 +53,11 @@ const (
 	flagPolled // a poll has told of input, which no splice has brought yet
 )
 
-// readsPerTurn bounds the reads of one connection in one turn.
-const readsPerTurn = 4
-
 // Conn is a stream socket of a Loop. It is made part of what owns it (a
 // session) and reused with it; the zero value is closed.
 type Conn struct {
 	loop *Loop
 	h    Handler
-	next *Conn // run list
 	in   *Flow // the flow that reads from this connection
 	out  *Flow // the flow that writes to it
 	pend queue // output that could not be written yet
@@ -88,15 +84,6 @@ func (c *Conn) IsOpen() bool { return c.opened }
 
 // FD returns the descriptor, which stays the connection's.
 func (c *Conn) FD() int32 { return c.fd }
-
-// SetReadSize bounds one read in bytes, at most MaxBufferSize; 0 means
-// Options.BufferSize.
-func (c *Conn) SetReadSize(n int) { c.readSize = int32(min(max(n, 0), MaxBufferSize)) }
-
-// DistrustShortReads has every read repeated until the socket says that it is
-// empty. It is for Unix sockets, where a read also ends in front of descriptors
-// that the peer passes (unix(7)).
-func (c *Conn) DistrustShortReads() { c.flags |= flagDistrust }
 
 // SetHandler gives the connection to another handler.
 func (c *Conn) SetHandler(h Handler) { c.h = h }
@@ -125,106 +112,11 @@ func (l *Loop) adopt(c *Conn, fd int32, h Handler, flags uint32) unix.Errno {
 		}
 	}
 	queued, listed := c.flags&flagQueued, c.uring.armed&uringTouched
-	next := c.next
-	*c = Conn{loop: l, h: h, fd: fd, slot: slot, gen: gen, flags: flags | queued, next: next, opened: true}
+	*c = Conn{loop: l, h: h, fd: fd, slot: slot, gen: gen, flags: flags | queued, opened: true}
 	c.uring.armed = listed
 	l.touch(c)
 	l.conns++
 	return 0
-}
-
-// Target is where Connect connects to, and how. Addr or Unix is set.
-type Target struct {
-	Addr netip.AddrPort
-	Unix string
-	// Source is the local address to connect from; the zero Addr leaves the
-	// choice to the kernel.
-	Source netip.Addr
-	// NoDelay has TCP_NODELAY set, before the second write: the first is never
-	// held back, and most short connections make no second (tcp(7)).
-	NoDelay bool
-	// Prepare is called with the descriptor before connect(2), to set socket
-	// options; it may be nil.
-	Prepare func(fd int32) unix.Errno
-}
-
-// Connect opens a socket and starts to connect it; OnConnect tells the
-// outcome. When nothing could be started, c stays closed and the errno says
-// why (op names the call that failed).
-func (l *Loop) Connect(c *Conn, t *Target, h Handler) (op string, errno unix.Errno) {
-	family := unix.AF_UNIX
-	if t.Unix != "" {
-		if !l.sa.SetUnix(t.Unix) {
-			return "connect", unix.ENAMETOOLONG
-		}
-	} else {
-		family = unix.AF_INET
-		if ip := t.Addr.Addr(); !ip.Is4() && !ip.Is4In6() {
-			family = unix.AF_INET6
-		}
-	}
-	fd, errno := sys.Socket(family)
-	if errno != 0 {
-		return "socket", errno
-	}
-	if op, errno = l.prepare(fd, t); errno == 0 {
-		// The ring connects TCP with its next submission; a Unix socket does not
-		// wait for its peer.
-		op, errno = "connect", unix.EINPROGRESS
-		if l.ring == nil || t.Unix != "" {
-			errno = sys.Connect(fd, &l.sa)
-		}
-	}
-	// A Unix socket whose queue is full says EAGAIN and is not connecting.
-	if errno != 0 && errno != unix.EINPROGRESS {
-		sys.Close(fd)
-		return op, errno
-	}
-	flags := flagConnecting
-	started := errno == unix.EINPROGRESS
-	if !started {
-		flags |= flagWritable
-	}
-	switch {
-	case t.Unix != "":
-		flags |= flagDistrust
-	case t.NoDelay:
-		flags |= flagUnsent
-	}
-	if errno := l.register(c, fd, h, flags); errno != 0 {
-		return "epoll_ctl", errno
-	}
-	switch {
-	case !started:
-		l.run.push(c)
-	case l.ring != nil:
-		l.ring.connect(c, &l.sa)
-	}
-	return "", 0
-}
-
-// prepare sets the options and the source address of a new socket and leaves
-// the target's address in l.sa.
-func (l *Loop) prepare(fd int32, t *Target) (op string, errno unix.Errno) {
-	if t.Prepare != nil {
-		if errno := t.Prepare(fd); errno != 0 {
-			return "setsockopt", errno
-		}
-	}
-	if t.Unix != "" {
-		return "", 0
-	}
-	if t.Source.IsValid() {
-		// Without the option bind(2) would take a port for good and so limit
-		// the connections to the number of ports, not of port pairs (ip(7)).
-		sys.SetInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
-		l.sa.Set(netip.AddrPortFrom(t.Source, 0))
-		if errno := sys.Bind(fd, &l.sa); errno != 0 {
-			return "bind", errno
-		}
-	}
-	l.sa.Set(t.Addr)
-	return "", 0
 }
 
 // LocalAddr returns the local address of the connection, getsockname(2); that
@@ -233,11 +125,16 @@ func (c *Conn) LocalAddr() netip.AddrPort {
 	if !c.opened {
 		return netip.AddrPort{}
 	}
-	sa := &c.loop.sa
-	if sys.Getsockname(c.fd, sa) != 0 {
+	return c.loop.localAddr(c.fd)
+}
+
+// localAddr returns the local address of a socket, the zero AddrPort when there
+// is none.
+func (l *Loop) localAddr(fd int32) netip.AddrPort {
+	if sys.Getsockname(fd, &l.sa) != 0 {
 		return netip.AddrPort{}
 	}
-	return sa.AddrPort()
+	return l.sa.AddrPort()
 }
 
 // Close closes the connection at once and drops its pending output. Its flows
@@ -282,162 +179,9 @@ func (c *Conn) Reset() {
 	}
 }
 
-// StartRead asks for OnData and OnEOF.
-func (c *Conn) StartRead() {
-	c.flags |= flagReading
-	if c.flags&(flagReadable|flagDrained) != 0 {
-		c.loop.run.push(c)
-	}
-	if c.opened {
-		c.loop.touch(c)
-	}
-}
-
-// StopRead asks for no more OnData and OnEOF; what comes waits in the socket.
-func (c *Conn) StopRead() { c.flags &^= flagReading }
-
-// Pending returns how many bytes of output wait.
-func (c *Conn) Pending() int {
-	c.writePutOff()
-	return c.pend.length
-}
-
-// Backlog returns how many bytes of output the socket had no room for. Unlike
-// Pending it does not count, nor write at once, what goes out at the end of the
-// turn.
-func (c *Conn) Backlog() int { return c.pend.length }
-
-// Flushed returns the loop's time, in milliseconds, when output that had to
-// wait last moved.
-func (c *Conn) Flushed() int64 { return c.flushed }
-
-// Unsent returns how many bytes of output the peer has not acknowledged: those
-// pending here, and those in the socket's send buffer.
-func (c *Conn) Unsent() int {
-	if !c.opened {
-		return 0
-	}
-	c.writePutOff()
-	return c.pend.length + sys.Unsent(c.fd)
-}
-
-// Blocked reports whether output waits for the peer to read, be it pending or
-// in the pipe of a flow.
-func (c *Conn) Blocked() bool {
-	c.writePutOff()
-	return c.blocked()
-}
-
-// blocked is Blocked without making the write that has been put off.
-func (c *Conn) blocked() bool { return c.pend.length > 0 || c.out != nil && c.out.inPipe > 0 }
-
 // HangupSeen reports whether the peer has closed or reset its side, as far as
 // events have told.
 func (c *Conn) HangupSeen() bool { return c.flags&(flagRDHUP|flagHangup|flagFailed) != 0 }
-
-// Write writes p, keeping a copy of what the socket does not take. A small p is
-// copied and written at the end of the turn.
-func (c *Conn) Write(p []byte) {
-	if len(p) <= laterMax && c.canSend() {
-		c.putOff(p, nil)
-		return
-	}
-	c.writePutOff()
-	c.writeNow(p)
-}
-
-func (c *Conn) writeNow(p []byte) {
-	if !c.canSend() {
-		c.hold(p)
-		return
-	}
-	c.endNagle()
-	n, errno := sys.Send(c.fd, p, 0)
-	if errno != 0 && !c.sendFailed(errno) {
-		return
-	}
-	if n == len(p) {
-		return
-	}
-	if errno == 0 {
-		c.flags &^= flagWritable
-	}
-	c.hold(p[n:])
-}
-
-// Write2 writes a and then b.
-func (c *Conn) Write2(a, b []byte) {
-	if len(a)+len(b) <= laterMax && c.canSend() {
-		c.putOff(a, b)
-		return
-	}
-	c.writePutOff()
-	if !c.canSend() {
-		c.hold(a)
-		c.hold(b)
-		return
-	}
-	c.endNagle()
-	n, errno := sys.Send2(c.fd, a, b)
-	if errno != 0 && !c.sendFailed(errno) {
-		return
-	}
-	if n == len(a)+len(b) {
-		return
-	}
-	if errno == 0 {
-		c.flags &^= flagWritable
-	}
-	if n < len(a) {
-		c.hold(a[n:])
-		n = len(a)
-	}
-	c.hold(b[n-len(a):])
-}
-
-// endNagle is called before each write. It sets TCP_NODELAY when the socket is
-// still without it and something small may be in flight.
-func (c *Conn) endNagle() {
-	switch {
-	case c.flags&flagUnsent != 0:
-		c.flags = c.flags&^flagUnsent | flagNagle
-	case c.flags&flagNagle != 0:
-		c.flags &^= flagNagle
-		sys.SetInt(c.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	}
-}
-
-// canSend reports whether a write may be tried: nothing waits before it.
-func (c *Conn) canSend() bool {
-	return c.flags&(flagWritable|flagFailed) == flagWritable && c.pend.length == 0 && (c.out == nil || c.out.inPipe == 0)
-}
-
-// sendFailed handles the errno of a send; true means that it may be tried
-// again: when the socket has room, or in the next turn.
-func (c *Conn) sendFailed(errno unix.Errno) bool {
-	switch errno {
-	case unix.EAGAIN:
-		c.flags &^= flagWritable
-		c.loop.touch(c)
-	case unix.EINTR:
-		c.loop.run.push(c)
-	default:
-		c.fail(errno)
-		return false
-	}
-	return true
-}
-
-// hold keeps p until the socket takes it. A broken or closed connection keeps
-// nothing.
-func (c *Conn) hold(p []byte) {
-	if len(p) == 0 || c.flags&flagFailed != 0 || !c.opened {
-		return
-	}
-	c.flags |= flagWaiting
-	c.pend.append(&c.loop.chunks, p)
-	c.loop.touch(c)
-}
 
 // fail remembers a failure; OnError is called from the run list, not from
 // within the handler's own call.
@@ -447,26 +191,7 @@ func (c *Conn) fail(errno unix.Errno) {
 	}
 	c.flags |= flagFailed
 	c.errno = shortErrno(errno)
-	c.loop.run.push(c)
-}
-
-// NotifySent has OnSent called by the loop when no output waits, which may be
-// at once.
-func (c *Conn) NotifySent() {
-	c.flags |= flagWaiting
-	c.loop.run.push(c)
-}
-
-// Shutdown sends a FIN after all output that waits. A Flow into the connection
-// must have ended.
-func (c *Conn) Shutdown() {
-	c.writePutOff()
-	if c.pend.length > 0 {
-		c.flags |= flagShutdown
-		return
-	}
-	c.flags &^= flagShutdown
-	sys.ShutdownWrite(c.fd)
+	c.enqueue()
 }
 
 // event takes the readiness that epoll or a poll request of the ring reports.
@@ -528,22 +253,6 @@ func (c *Conn) process() {
 	}
 }
 
-func (c *Conn) connected() {
-	c.flags &^= flagConnecting
-	errno := unix.Errno(c.uring.late)
-	c.uring.late = 0
-	if errno == 0 && c.flags&flagHangup != 0 {
-		errno = sys.SocketError(c.fd)
-	}
-	if errno != 0 {
-		c.flags |= flagReported
-	} else if c.flags&flagWaiting != 0 || c.out != nil && c.out.inPipe > 0 {
-		// What was written before now has no event of its own to wait for.
-		c.loop.run.push(c)
-	}
-	c.h.OnConnect(c, errno)
-}
-
 // report calls OnError for the remembered failure, once.
 func (c *Conn) report() {
 	if c.uring.armed&uringRecv != 0 {
@@ -568,118 +277,5 @@ func (c *Conn) hungUp() {
 	c.flags &^= flagHangup
 	if errno != 0 {
 		c.fail(errno)
-	}
-}
-
-// read brings data to the handler.
-func (c *Conn) read() {
-	gen := c.gen
-	for range readsPerTurn {
-		if c.flags&flagDrained != 0 {
-			c.eof()
-			return
-		}
-		p, errno := c.recv()
-		if errno != 0 {
-			c.recvFailed(errno)
-			return
-		}
-		if len(p) == 0 {
-			c.eof()
-			return
-		}
-		c.h.OnData(c, p)
-		if c.gen != gen || c.flags&flagFailed != 0 || c.flags&(flagReadable|flagDrained) == 0 {
-			return
-		}
-		if c.in != nil || c.flags&flagReading == 0 {
-			break
-		}
-	}
-	if c.in != nil || c.flags&flagReading != 0 {
-		c.loop.run.push(c)
-	}
-}
-
-func (c *Conn) eof() {
-	c.flags &^= flagReading | flagReadable | flagDrained
-	c.flags |= flagEnded
-	c.h.OnEOF(c)
-}
-
-// readLimit returns the size in bytes of one read.
-func (c *Conn) readLimit() int {
-	if c.readSize != 0 {
-		return int(c.readSize)
-	}
-	return c.loop.readSize
-}
-
-// recv reads once into the shared buffer. A read that does not fill it has
-// emptied the socket: what comes later raises a new event. If the FIN had
-// already arrived, it is next, and no further read is needed to see it.
-func (c *Conn) recv() ([]byte, unix.Errno) {
-	size := c.readLimit()
-	if c.loop.ring != nil {
-		return c.recvRing(size)
-	}
-	buf := c.loop.buf[:size]
-	n, errno := sys.Recv(c.fd, buf)
-	if errno != 0 {
-		return nil, errno
-	}
-	if n < len(buf) && n > 0 && c.flags&(flagUrgent|flagDistrust|flagHangup) == 0 {
-		c.flags &^= flagReadable
-		if c.flags&flagRDHUP != 0 {
-			c.flags |= flagDrained
-		}
-	}
-	return buf[:n], 0
-}
-
-func (c *Conn) recvFailed(errno unix.Errno) {
-	switch errno {
-	case unix.EAGAIN:
-		c.flags &^= flagReadable
-	case unix.EINTR:
-		c.loop.run.push(c)
-	default:
-		c.flags &^= flagReadable
-		c.fail(errno)
-	}
-}
-
-// flush writes what waits; when all is gone the source of the flow goes on, or
-// the handler is told. A pipe is filled only while nothing is pending, so that
-// what is pending beside it came later.
-func (c *Conn) flush() {
-	if c.out != nil && c.out.inPipe > 0 && !c.out.emptyPipe() {
-		return
-	}
-	for c.pend.length > 0 {
-		c.endNagle()
-		k := c.pend.first()
-		n, errno := sys.Send(c.fd, k.bytes(), 0)
-		if errno != 0 {
-			c.sendFailed(errno)
-			return
-		}
-		c.flushed = c.loop.nowMS
-		full := n == k.end-k.off
-		c.pend.consume(&c.loop.chunks, n)
-		if !full {
-			c.flags &^= flagWritable
-			return
-		}
-	}
-	if c.flags&flagShutdown != 0 {
-		c.Shutdown()
-	}
-	waiting := c.flags&flagWaiting != 0
-	c.flags &^= flagWaiting
-	if f := c.out; f != nil {
-		f.resume()
-	} else if waiting {
-		c.h.OnSent(c)
 	}
 }

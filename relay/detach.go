@@ -94,7 +94,7 @@ func (l *Loop) Attach(c *Conn, d *Detached, h Handler) unix.Errno {
 		c.fail(unix.ECONNRESET)
 	}
 	if c.pend.length > 0 {
-		l.run.push(c)
+		c.enqueue()
 	}
 	return 0
 }

@@ -74,7 +74,7 @@ func (l *Loop) StartFlow(f *Flow, src, dst *Conn, length int64, policy *Policy, 
 	src.in, dst.out = f, f
 	src.flags &^= flagReading
 	if src.flags&(flagReadable|flagDrained|flagHangup) != 0 {
-		l.run.push(src)
+		src.enqueue()
 	}
 	l.touch(src)
 }
@@ -113,7 +113,7 @@ func (f *Flow) finish(rest []byte) {
 		src.h.OnData(src, rest)
 	}
 	if src.gen == gen && src.flags&(flagReadable|flagDrained) != 0 && src.flags&flagReading != 0 {
-		src.loop.run.push(src)
+		src.enqueue()
 	}
 }
 
@@ -127,7 +127,7 @@ func (f *Flow) resume() {
 		return
 	}
 	if f.src.flags&(flagReadable|flagDrained|flagHangup) != 0 {
-		f.src.loop.run.push(f.src)
+		f.src.enqueue()
 	}
 	f.src.loop.touch(f.src)
 }
@@ -156,7 +156,7 @@ func (f *Flow) pump() {
 			return
 		}
 	}
-	src.loop.run.push(src)
+	src.enqueue()
 }
 
 // end handles the end of the source's stream.

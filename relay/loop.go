@@ -64,7 +64,7 @@ type Loop struct {
 
 	events []unix.EpollEvent
 	table  sourceTable
-	run    runList
+	run    runList[Conn]
 	wheel  wheel
 
 	buf      []byte
@@ -138,7 +138,9 @@ func (l *Loop) Run() {
 func (l *Loop) turn() {
 	l.stats.Events += uint64(l.wait())
 	l.stats.Turns++
-	l.runQueued()
+	if !l.run.empty() {
+		l.runQueued()
+	}
 	if !l.packets.run.empty() {
 		l.runPackets()
 	}
@@ -204,50 +206,4 @@ func (l *Loop) waitTime() int {
 		return 0
 	}
 	return int(min(at-l.nowMS, 1<<30))
-}
-
-// runQueued processes each connection of the run list once; those that still
-// have work are in the list again for the next turn.
-func (l *Loop) runQueued() {
-	for n := l.run.length; n > 0; n-- {
-		c := l.run.pop()
-		if c.opened {
-			c.process()
-		}
-	}
-}
-
-// runList is a queue of connections, linked through Conn.next.
-type runList struct {
-	head, tail *Conn
-	length     int
-}
-
-func (r *runList) empty() bool { return r.head == nil }
-
-func (r *runList) push(c *Conn) {
-	if c.flags&flagQueued != 0 {
-		return
-	}
-	c.flags |= flagQueued
-	c.next = nil
-	if r.tail == nil {
-		r.head = c
-	} else {
-		r.tail.next = c
-	}
-	r.tail = c
-	r.length++
-}
-
-func (r *runList) pop() *Conn {
-	c := r.head
-	r.head = c.next
-	if r.head == nil {
-		r.tail = nil
-	}
-	c.next = nil
-	c.flags &^= flagQueued
-	r.length--
-	return c
 }

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
@@ -9,23 +10,52 @@ import (
 )
 
 func TestRunList(t *testing.T) {
-	var r runList
-	c := make([]Conn, 4)
-	r.push(&c[0])
-	r.push(&c[1])
-	r.push(&c[0])
-	if r.length != 2 || r.pop() != &c[0] {
-		t.Fatal("a connection is in the list twice, or out of order")
+	l := &Loop{}
+	c := make([]Conn, 3)
+	for i := range c {
+		c[i].loop = l
 	}
-	r.push(&c[0])
-	r.push(&c[2])
-	for _, want := range []*Conn{&c[1], &c[0], &c[2]} {
-		if got := r.pop(); got != want || got.flags&flagQueued != 0 || got.next != nil {
-			t.Fatal("wrong order, or still linked")
+	for round := range 3 {
+		for _, i := range []int{1, 0, 1, 2, 0} {
+			c[i].enqueue()
+		}
+		due := l.run.take()
+		if !slices.Equal(due, []*Conn{&c[1], &c[0], &c[2]}) {
+			t.Fatalf("round %d: a connection is in the list twice, or out of order", round)
+		}
+		for _, c := range due {
+			c.flags &^= flagQueued
+		}
+		due[0].enqueue()
+		if next := l.run.take(); len(next) != 1 || next[0] != &c[1] {
+			t.Fatalf("round %d: what is put off during the turn is not due in the next", round)
+		}
+		c[1].flags &^= flagQueued
+		if !l.run.empty() {
+			t.Errorf("round %d: the list is not empty", round)
 		}
 	}
-	if !r.empty() || r.length != 0 || r.tail != nil {
-		t.Error("the list is not empty")
+}
+
+// What is closed while it is in the list is left out, and reopened it is in it
+// once.
+func TestRunListReopened(t *testing.T) {
+	l := newTestLoop(t, Options{})
+	h := recorder{t: t}
+	var c Conn
+	for range 3 {
+		peer, fd := tcpPair(t)
+		l.open(&c, fd, &h)
+		c.NotifySent()
+		closeOnCleanup(t, peer)
+		if len(l.run.due) != 1 {
+			t.Fatalf("%d entries in the run list for one connection", len(l.run.due))
+		}
+		c.Close()
+	}
+	l.turn()
+	if h.sents != 0 || !l.run.empty() {
+		t.Errorf("a closed connection was processed %d times, %d in the run list", h.sents, len(l.run.due))
 	}
 }
 
@@ -215,8 +245,8 @@ func testBusyRunList(t *testing.T) {
 	l.SetTimer(&timer, 50, timerFunc(func() { timed = true }))
 	l.Post(func() { posted = true })
 	l.until("timer, call and event", func() bool { return timed && posted && len(h2.data) == 1 })
-	if l.run.length != 1 || h.sents < 3 {
-		t.Errorf("%d in the run list after %d turns", l.run.length, h.sents)
+	if len(l.run.due) != 1 || h.sents < 3 {
+		t.Errorf("%d in the run list after %d turns", len(l.run.due), h.sents)
 	}
 	busy.Close()
 	other.Close()

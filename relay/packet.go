@@ -74,7 +74,6 @@ const (
 type PacketConn struct {
 	loop *Loop
 	h    PacketHandler
-	next *PacketConn // run list
 	// held is output that the socket had no room for.
 	held *heldPackets
 
@@ -117,8 +116,8 @@ func (l *Loop) openPacket(c *PacketConn, fd int32, o PacketOptions, h PacketHand
 			return errno
 		}
 	}
-	queued, next := c.flags&packetQueued, c.next
-	*c = PacketConn{loop: l, h: h, fd: fd, next: next, flags: packetOpen | queued}
+	queued := c.flags & packetQueued
+	*c = PacketConn{loop: l, h: h, fd: fd, flags: packetOpen | queued}
 	if o.Borrowed {
 		c.flags |= packetBorrowed
 	}
@@ -205,24 +204,13 @@ func (l *Loop) ListenPacket(c *PacketConn, local netip.AddrPort, prepare func(fd
 	return "", 0
 }
 
-func familyOf(ip netip.Addr) int {
-	if ip.Is4() || ip.Is4In6() {
-		return unix.AF_INET
-	}
-	return unix.AF_INET6
-}
-
 // LocalAddr returns the address the socket is bound to, getsockname(2); that of
 // a closed one is the zero AddrPort.
 func (c *PacketConn) LocalAddr() netip.AddrPort {
 	if !c.IsOpen() {
 		return netip.AddrPort{}
 	}
-	sa := &c.loop.sa
-	if sys.Getsockname(c.fd, sa) != 0 {
-		return netip.AddrPort{}
-	}
-	return sa.AddrPort()
+	return c.loop.localAddr(c.fd)
 }
 
 // Pause has no more datagrams delivered; they wait in the socket, whose other
@@ -248,7 +236,7 @@ func (c *PacketConn) Resume() {
 	if c.loop.ring == nil {
 		c.changeEvents(packetEvents)
 	}
-	c.loop.packets.run.push(c)
+	c.enqueue()
 }
 
 func (c *PacketConn) changeEvents(events uint32) {
@@ -337,7 +325,7 @@ func (c *PacketConn) event(ev uint32) {
 func (c *PacketConn) note(errno unix.Errno) {
 	if c.errno == 0 {
 		c.errno = shortErrno(errno)
-		c.loop.packets.run.push(c)
+		c.enqueue()
 	}
 }
 
@@ -377,13 +365,13 @@ func (c *PacketConn) receive() {
 		return
 	case errno != 0:
 		// The error is taken; there may be datagrams behind it.
-		q.run.push(c)
+		c.enqueue()
 		c.h.OnPacketError(c, errno)
 		return
 	case n < q.in.Len():
 		c.flags &^= packetReadable
 	default:
-		q.run.push(c)
+		c.enqueue()
 	}
 	for i := range n {
 		p := &q.received[i]

@@ -40,7 +40,7 @@ type packets struct {
 	// held is how many bytes wait for sockets to have room.
 	held int
 
-	run packetRunList
+	run runList[PacketConn]
 }
 
 // open allocates the buffers with the first socket.
@@ -193,7 +193,7 @@ func (c *PacketConn) hold(to *Path, a, b []byte) {
 	if c.held == nil {
 		c.held = &heldPackets{}
 		if l.ring != nil {
-			l.packets.run.push(c)
+			c.enqueue()
 		}
 	}
 	h := c.held
@@ -236,49 +236,5 @@ func (c *PacketConn) dropHeld() {
 		c.loop.packets.held -= len(h.buf)
 		c.loop.stats.PacketsDropped += uint64(len(h.packets))
 		c.held = nil
-	}
-}
-
-// packetRunList is a queue of sockets, linked through PacketConn.next.
-type packetRunList struct {
-	head, tail *PacketConn
-	length     int
-}
-
-func (r *packetRunList) empty() bool { return r.head == nil }
-
-func (r *packetRunList) push(c *PacketConn) {
-	if c.flags&packetQueued != 0 {
-		return
-	}
-	c.flags |= packetQueued
-	c.next = nil
-	if r.tail == nil {
-		r.head = c
-	} else {
-		r.tail.next = c
-	}
-	r.tail = c
-	r.length++
-}
-
-func (r *packetRunList) pop() *PacketConn {
-	c := r.head
-	r.head = c.next
-	if r.head == nil {
-		r.tail = nil
-	}
-	c.next = nil
-	c.flags &^= packetQueued
-	r.length--
-	return c
-}
-
-// runPackets processes each socket of the run list once.
-func (l *Loop) runPackets() {
-	for n := l.packets.run.length; n > 0; n-- {
-		if c := l.packets.run.pop(); c.IsOpen() {
-			c.process()
-		}
 	}
 }

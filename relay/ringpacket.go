@@ -29,7 +29,7 @@ func (c *PacketConn) polled(op ringOp, res int32) {
 		c.flags &^= packetPolled
 	}
 	if res < 0 {
-		c.loop.packets.run.push(c)
+		c.enqueue()
 		return
 	}
 	c.event(uint32(res))

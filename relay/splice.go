@@ -15,7 +15,7 @@ func (f *Flow) spliceOnce() {
 		if f.pipe = l.pipes.get(l.nowMS); f.pipe == nil {
 			l.stats.PipeMisses++
 			f.splicing = false
-			l.run.push(src)
+			src.enqueue()
 			return
 		}
 	}
@@ -43,7 +43,7 @@ func (f *Flow) spliceOnce() {
 		f.finish(nil)
 		return
 	}
-	l.run.push(src)
+	src.enqueue()
 }
 
 // spliceStopped handles a splice that brought nothing. The pipe was empty, so
@@ -58,13 +58,13 @@ func (f *Flow) spliceStopped(errno unix.Errno) {
 		// This socket cannot be spliced (a Unix socket of an older kernel).
 		f.splicing = false
 		f.policy = &copyOnly
-		src.loop.run.push(src)
+		src.enqueue()
 	case unix.EAGAIN:
 		// A poll of the ring does not tell of urgent data, in front of which
 		// splice stops.
 		if src.flags&flagPolled != 0 && sys.AtMark(src.fd) {
 			src.flags |= flagUrgent
-			src.loop.run.push(src)
+			src.enqueue()
 			return
 		}
 		src.recvFailed(errno)
