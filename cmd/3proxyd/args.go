@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // commandLine is what the arguments ask for.
@@ -16,31 +17,63 @@ type commandLine struct {
 }
 
 // parseArgs reads the arguments; options may stand before and after the
-// command.
+// command. The configuration may also be given without -c, as 3proxy takes it:
+// 3proxyd FILE, 3proxyd check FILE.
 func parseArgs(args []string) (commandLine, error) {
 	line := commandLine{command: "run"}
-	rest, err := line.parseOptions(args)
+	words, err := line.parseWords(args)
+	if err != nil || line.command == "help" || line.command == "version" {
+		return line, err
+	}
+	if len(words) > 0 && !looksLikeFile(words[0]) {
+		line.command, words = words[0], words[1:]
+	}
+	switch line.command {
+	case "run", "check":
+		words, err = line.takeFile(words)
+	case "version", "help":
+	default:
+		return line, fmt.Errorf("unknown command %q", line.command)
+	}
 	if err != nil {
 		return line, err
 	}
-	if len(rest) > 0 {
-		line.command = rest[0]
-		if rest, err = line.parseOptions(rest[1:]); err != nil {
-			return line, err
-		}
-		if len(rest) > 0 {
-			return line, fmt.Errorf("unexpected argument %q", rest[0])
-		}
-	}
-	switch line.command {
-	case "run", "check", "version", "help":
-	default:
-		return line, fmt.Errorf("unknown command %q", line.command)
+	if len(words) > 0 {
+		return line, fmt.Errorf("unexpected argument %q", words[0])
 	}
 	if line.dump && line.command != "check" {
 		return line, errors.New("--dump belongs to check")
 	}
 	return line, nil
+}
+
+// looksLikeFile tells the name of a configuration from a mistyped command.
+func looksLikeFile(word string) bool {
+	return strings.ContainsAny(word, "./")
+}
+
+// takeFile takes the first word as the configuration.
+func (l *commandLine) takeFile(words []string) ([]string, error) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	if l.config != "" {
+		return nil, fmt.Errorf("two configurations: %q and %q", l.config, words[0])
+	}
+	l.config = words[0]
+	return words[1:], nil
+}
+
+// parseWords reads the options, wherever they stand, and returns the rest.
+func (l *commandLine) parseWords(args []string) ([]string, error) {
+	var words []string
+	for {
+		rest, err := l.parseOptions(args)
+		if err != nil || len(rest) == 0 {
+			return words, err
+		}
+		words, args = append(words, rest[0]), rest[1:]
+	}
 }
 
 func (l *commandLine) parseOptions(args []string) ([]string, error) {

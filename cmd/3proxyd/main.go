@@ -1,9 +1,9 @@
 // Command 3proxyd is a proxy server configured by the 3proxy.cfg language.
 //
-//	3proxyd [-c FILE]                 run the daemon
-//	3proxyd check [-c FILE] [--dump]  check a configuration, start nothing
-//	3proxyd version                   print the version (also --version, -V)
-//	3proxyd help                      print how to use it
+//	3proxyd [FILE]                 run the daemon
+//	3proxyd check [FILE] [--dump]  check a configuration, start nothing
+//	3proxyd version                print the version (also --version, -V)
+//	3proxyd help                   print how to use it
 //
 // It exits with 0 when it has drained or the configuration is good, with 1 on
 // a failure and with 2 when the command line is wrong.
@@ -54,13 +54,13 @@ func runLauncher() int {
 }
 
 const usage = `usage:
-  3proxyd [-c FILE]                 run the daemon
-  3proxyd check [-c FILE] [--dump]  check a configuration, start nothing;
-                                    --dump prints what is in force as JSON
-  3proxyd version                   print the version; so do --version and -V
-  3proxyd help                      print this
+  3proxyd [FILE]                 run the daemon
+  3proxyd check [FILE] [--dump]  check a configuration, start nothing;
+                                 --dump prints what is in force as JSON
+  3proxyd version                print the version; so do --version and -V
+  3proxyd help                   print this
 
-Without -c the configuration is ` + defaultConfig + ` if it exists, else
+FILE may also be given as -c FILE. Without it the configuration is ` + defaultConfig + ` if it exists, else
 a built-in one: an HTTP and a SOCKS proxy for this host only.
 The running daemon is controlled by 3proxyctl. SIGHUP reloads; SIGUSR2 has the
 binary that is now in the place of the running one take over; SIGTERM and

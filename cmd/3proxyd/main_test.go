@@ -26,13 +26,18 @@ func TestParseArgs(t *testing.T) {
 		"-V":                {command: "version"},
 		"-h":                {command: "help"},
 		"check --help":      {command: "help"},
+		"/etc/f":            {command: "run", config: "/etc/f"},
+		"f.cfg":             {command: "run", config: "f.cfg"},
+		"run f":             {command: "run", config: "f"},
+		"check f":           {command: "check", config: "f"},
+		"check f --dump":    {command: "check", config: "f", dump: true},
 	} {
 		got, err := parseArgs(strings.Fields(text))
 		if err != nil || got != want {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"-c", "frob", "check f", "--dump", "-x", "version 1"} {
+	for _, text := range []string{"-c", "frob", "check f g", "-c f g.cfg", "-c f check g", "f.cfg check", "--dump", "-x", "version 1"} {
 		if got, err := parseArgs(strings.Fields(text)); err == nil {
 			t.Errorf("%q: %+v", text, got)
 		}
