@@ -152,8 +152,7 @@ func (d *daemon) awaitOutcome(outcome chan string, want string) {
 }
 
 // TestUpgradeTrial has the new daemon fail in its trial: the old one goes on as
-// if nothing had been. Sessions that the new one had accepted may be lost with
-// it when it is killed; they are not made here.
+// if nothing had been.
 func TestUpgradeTrial(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -207,28 +206,78 @@ func TestUpgradeTrial(t *testing.T) {
 	}
 }
 
-// TestUpgradeCancelledUnderLoad gives an upgrade up while both daemons accept:
-// what the new one has accepted is finished.
+// TestUpgradeCancelledUnderLoad ends the new daemon in its trial, in every way:
+// the old one goes on with what that one has accepted.
 func TestUpgradeCancelledUnderLoad(t *testing.T) {
 	t.Parallel()
 	p := newMixedPorts(t)
 	d := startUpgradable(t, mixedConfig(p, "workers 2\nupgrade_trial 60\n"))
 	pid := d.supervisor()
 	load := startMixed(t, p, 1)
-	for range 3 {
+	streams := uint64(0)
+	for _, c := range []struct {
+		signals []syscall.Signal
+		want    string
+	}{
+		{[]syscall.Signal{syscall.SIGTERM}, "told to stop"},
+		{[]syscall.Signal{syscall.SIGKILL}, "killed by signal 9"},
+		{[]syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL}, "killed by signal 9"},
+	} {
 		newPID, outcome := d.inTrial()
 		time.Sleep(200 * time.Millisecond)
-		_ = syscall.Kill(newPID, syscall.SIGTERM)
-		d.awaitOutcome(outcome, "told to stop")
+		during, half := startStreams(t, p, 6), halfTunnel(t, p.proxy)
+		streams += 7
+		time.Sleep(100 * time.Millisecond)
+		for _, sig := range c.signals {
+			_ = syscall.Kill(newPID, sig)
+		}
+		d.awaitOutcome(outcome, c.want)
+		finishHalf(t, half, p.echo)
+		mustPing(t, half)
+		d.awaitProcesses(3)
+		mustPing(t, half)
+		half.Close()
+		endStreams(t, during)
 	}
 	load.end()
 	if now := d.supervisor(); now != pid {
 		t.Errorf("the daemon is %d instead of %d", now, pid)
 	}
 	d.awaitOpen(0)
-	if n := d.stats().Total["accepted"]; n != uint64(load.made.Load()) {
-		t.Errorf("%d sessions were counted, %d made", n, load.made.Load())
+	if n := d.stats().Total["accepted"]; n != uint64(load.made.Load())+streams {
+		t.Errorf("%d sessions were counted, %d made", n, uint64(load.made.Load())+streams)
 	}
+	d.upgrade("--trial", "0")
+	d.awaitOldGone()
+}
+
+// TestUpgradeCancelledServices ends a new daemon that has services of its own in
+// its trial: their sessions go on until they end, and leave nothing behind.
+func TestUpgradeCancelledServices(t *testing.T) {
+	t.Parallel()
+	p, added := newMixedPorts(t), port(t)
+	config := mixedConfig(p, "workers 2\nupgrade_trial 60\n")
+	d := startUpgradable(t, config)
+	good := "pidfile " + d.pidFile() + "\n" + config
+	d.write(good + fmt.Sprintf("workers 3\ntcppm %d 127.0.0.1 %d\n", added, p.echo))
+	newPID, outcome := d.inTrial()
+	own := dial(t, added)
+	mustPing(t, own)
+	d.write(good)
+	_ = syscall.Kill(newPID, syscall.SIGKILL)
+	d.awaitOutcome(outcome, "killed by signal 9")
+	mustPing(t, own)
+	if listens(added) {
+		t.Error("the service that only the new daemon had still listens")
+	}
+	if n := d.stats().Total["open"]; n != 1 {
+		t.Errorf("%d sessions are open", n)
+	}
+	own.Close()
+	d.awaitOpen(0)
+	d.awaitProcesses(3)
+	d.upgrade("--trial", "0")
+	d.awaitOldGone()
 }
 
 // TestUpgradeOldKilled kills the old daemon in the trial, under load: the new

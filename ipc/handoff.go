@@ -83,8 +83,8 @@ const (
 	MsgLaunched
 	// MsgLaunchEnded says that the successor has ended.
 	MsgLaunchEnded
-	// MsgLaunchKill ends the successor and all of its descendants; the
-	// launcher closes its socket when they are gone.
+	// MsgLaunchKill ends the successor and all of its descendants but those
+	// kept; the launcher closes its socket when they are gone.
 	MsgLaunchKill
 )
 
@@ -220,6 +220,10 @@ type HandoffReady struct {
 	Removed  []string            `json:"removed,omitempty"`
 	Kept     []string            `json:"kept,omitempty"`
 	Warnings []config.Diagnostic `json:"warnings,omitempty"`
+	// Own are the services whose sockets only the successor has.
+	Own []string `json:"own,omitempty"`
+	// Family is that of its workers, see Family.
+	Family string `json:"family,omitempty"`
 }
 
 // HandoffFailed is the body of MsgHandoffFailed.
@@ -235,6 +239,9 @@ type HandoffCancel struct {
 	// TimeoutMS is how long the sessions of the successor may go on, in
 	// milliseconds.
 	TimeoutMS int64 `json:"timeout_ms"`
+	// Leave asks the successor, which may not know it, to leave its workers
+	// behind instead: the predecessor takes them over with their sessions.
+	Leave bool `json:"leave,omitempty"`
 }
 
 // HandoffTakeover is the body of MsgHandoffTakeover.
@@ -253,6 +260,12 @@ type Launch struct {
 	Binary string   `json:"binary"`
 	Args   []string `json:"args"`
 	Env    []string `json:"env"`
+}
+
+// LaunchKill is the body of MsgLaunchKill.
+type LaunchKill struct {
+	// Kept are processes that go on.
+	Kept []int `json:"kept,omitempty"`
 }
 
 // Launched is the body of MsgLaunched and MsgLaunchEnded.

@@ -45,6 +45,7 @@ func TestHandoffGolden(t *testing.T) {
 		"ready":     {MsgHandoffReady, HandoffReady{Generation: 10, ColumnsUsed: 2, Unused: []string{"tcp:127.0.0.1:80"}, Added: []string{"a"}, Removed: []string{"b"}, Kept: []string{"c"}}, 0},
 		"failed":    {MsgHandoffFailed, HandoffFailed{Reason: "it has errors", Diagnostics: []config.Diagnostic{{Pos: config.Pos{File: "f", Line: 1, Column: 2}, Severity: config.Error, Text: "t"}}}, 0},
 		"cancel":    {MsgHandoffCancel, HandoffCancel{Reason: "no", TimeoutMS: 5000}, 0},
+		"leave":     {MsgHandoffCancel, HandoffCancel{Reason: "no", TimeoutMS: 5000, Leave: true}, 0},
 		"go":        {MsgHandoffGo, nil, 0},
 		"serving":   {MsgHandoffServing, nil, 0},
 		"check":     {MsgHandoffCheck, nil, 0},

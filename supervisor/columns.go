@@ -33,9 +33,12 @@ func newColumns(shm *ipc.Shm) *columns {
 	return c
 }
 
-// restore goes on with the columns of an earlier supervisor.
+// restore goes on with the columns of an earlier supervisor, or with those a
+// successor has given to services of its own.
 func (c *columns) restore() {
-	for col := range ipc.MaxColumns {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for col := int(c.used.Load()); col < ipc.MaxColumns; col++ {
 		id := c.shm.ColumnOwner(col)
 		if id == "" {
 			return

@@ -150,10 +150,10 @@ func (l *launched) release() {
 	}
 }
 
-// kill ends the successor and all it has started, and returns when they are
-// gone.
-func (l *launched) kill() {
-	if l.conn.Send(ipc.MsgLaunchKill, 0, nil) == nil {
+// kill ends the successor and all it has started but for the processes kept, and
+// returns when they are gone.
+func (l *launched) kill(kept ...int) {
+	if l.conn.Send(ipc.MsgLaunchKill, 0, ipc.LaunchKill{Kept: kept}) == nil {
 		select {
 		case <-l.gone:
 		case <-time.After(launcherKill + launchTime):

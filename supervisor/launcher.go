@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -51,7 +52,9 @@ func RunLauncher() int {
 		case ipc.MsgLaunch:
 			l.launch(m)
 		case ipc.MsgLaunchKill:
-			l.killAll()
+			var what ipc.LaunchKill
+			_ = m.Decode(&what)
+			l.killAll(what.Kept)
 			return 0
 		}
 	}
@@ -116,15 +119,20 @@ func (l *launcher) reap() {
 // launcherKill bounds the wait for processes that have been killed.
 const launcherKill = 10 * time.Second
 
-// killAll ends the successor and whatever it has started.
-func (l *launcher) killAll() {
+// killAll ends the successor and whatever it has started, but for processes
+// that are kept.
+func (l *launcher) killAll(kept []int) {
 	if l.pid == 0 {
 		return
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(launcherKill); time.Now().Before(deadline); {
-		for _, pid := range childrenOf(os.Getpid()) {
+		children := slices.DeleteFunc(childrenOf(os.Getpid()), func(pid int) bool { return slices.Contains(kept, pid) })
+		if len(children) == 0 {
+			return
+		}
+		for _, pid := range children {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 		select {

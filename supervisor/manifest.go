@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -245,39 +244,69 @@ func (d *daemon) lendRows() []ipc.HandoffSlot {
 	return list
 }
 
-// takeBackRows ends the lending after the successor, which had columns columns
-// in use, and all of its workers have ended. What they have counted stays.
-func (d *daemon) takeBackRows(columns int) {
+// lentRows lists the rows that are lent.
+func (d *daemon) lentRows() []int {
 	d.mu.Lock()
-	lent := d.lent
-	d.lent = nil
-	slots := slices.Clone(d.slots)
-	d.mu.Unlock()
-	if lent == nil {
-		return
+	defer d.mu.Unlock()
+	if d.lent == nil {
+		return nil
 	}
-	rows := d.shm.Rows()
 	var all []int
-	for _, idle := range lent.idle {
+	for _, idle := range d.lent.idle {
 		all = append(all, idle...)
 	}
-	for row := lent.used; row < rows; row++ {
+	for row := d.lent.used; row < d.shm.Rows(); row++ {
 		all = append(all, row)
 	}
-	for _, row := range all {
+	return all
+}
+
+// lentWorkers are the processes that were last known to use a lent row.
+func (d *daemon) lentWorkers() []int {
+	var pids []int
+	for _, row := range d.lentRows() {
+		if pid := d.shm.RowPID(row); pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// takeBackRows ends the lending after the successor, which had columns columns
+// in use, and all of its workers but orphans have ended. What they have counted
+// stays.
+func (d *daemon) takeBackRows(columns int, orphans []*orphan) {
+	lives := map[int]bool{}
+	for _, o := range orphans {
+		lives[o.Row] = true
+	}
+	if len(orphans) > 0 {
+		d.columns.restore()
+	}
+	rows := d.shm.Rows()
+	for _, row := range d.lentRows() {
+		if lives[row] {
+			continue
+		}
 		d.shm.TakeBack(row, max(columns, d.columnsUsed()))
 		d.shm.SetRowOwner(row, d.shm.RowSlot(row), 0)
 	}
 	d.columns.forget(rows, columns)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	lent := d.lent
+	d.lent = nil
+	if lent == nil {
+		return
+	}
 	for s, idle := range lent.idle {
 		for _, row := range idle {
-			delete(s.busy, row)
+			s.busy[row] = lives[row]
 		}
 	}
 	for row := lent.used; row < rows; row++ {
-		s := slots[row%len(slots)]
+		s := d.slots[row%len(d.slots)]
 		s.rows = append(s.rows, row)
+		s.busy[row] = lives[row]
 	}
 }

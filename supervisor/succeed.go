@@ -440,10 +440,10 @@ func (d *daemon) makeRoom() {
 // noRow is the row of a worker whose counters are elsewhere.
 const noRow = -1
 
-// watchOrphans makes the orphans processes that leave their slots.
-func (d *daemon) watchOrphans() []*process {
+// watchOrphans makes orphans processes that leave their slots.
+func (d *daemon) watchOrphans(orphans []*orphan) []*process {
 	var procs []*process
-	for _, o := range d.legacy.orphans {
+	for _, o := range orphans {
 		proc, err := os.FindProcess(o.pid)
 		if err != nil {
 			_ = o.conn.Close()
@@ -458,7 +458,6 @@ func (d *daemon) watchOrphans() []*process {
 		go d.awaitOrphan(p)
 		procs = append(procs, p)
 	}
-	d.legacy.orphans = nil
 	return procs
 }
 
@@ -513,19 +512,19 @@ func (d *daemon) awaitOrphan(p *process) {
 	defer d.slotsDone.Done()
 	<-p.exited
 	d.leave(p)
-	d.logf("worker pid %d of the supervisor before has ended", p.pid)
+	d.logf("worker pid %d of another supervisor has ended", p.pid)
 }
 
-// drainOrphans has the workers of the earlier supervisor drain, and hand their
-// sessions over: this one's workers accept.
-func (d *daemon) drainOrphans(procs []*process) {
+// drainOrphans has workers of another supervisor drain, and hand their sessions
+// over: this one's workers accept. unowned lists services that only they have.
+func (d *daemon) drainOrphans(procs []*process, unowned ...string) {
 	if len(procs) == 0 {
 		return
 	}
 	limit := drainLimit{timeout: d.drainTimeout()}
-	d.logf("%s of the supervisor before drain, for up to %v", count(len(procs), "worker", "workers"), limit.timeout)
+	d.logf("%s of another supervisor drain, for up to %v", count(len(procs), "worker", "workers"), limit.timeout)
 	each(procs, func(_ int, p *process) {
-		if err := p.drain(context.Background(), d, limit, false); err != nil {
+		if err := p.drain(context.Background(), d, limit, false, unowned...); err != nil {
 			d.logf("worker pid %d does not drain: %v; killing it", p.pid, err)
 			p.kill()
 			return

@@ -329,7 +329,8 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	d.kickAdoption()
 	d.watchOld()
 	d.attract(d.oldGenerations())
-	orphans := d.watchOrphans()
+	orphans := d.watchOrphans(d.legacy.orphans)
+	d.legacy.orphans = nil
 	d.drained.Go(func() { d.drainOrphans(orphans) })
 	go d.control.serve(d)
 	return nil

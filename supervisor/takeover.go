@@ -25,6 +25,8 @@ type succession struct {
 	// messages are those of the predecessor; closed at its end.
 	messages chan *ipc.Message
 	released chan struct{}
+	// accepts says that the workers may have accepted connections.
+	accepts bool
 	// unused are the keys of listeners that no service wants.
 	unused []string
 	// present are the predecessor's workers, see presence.
@@ -180,7 +182,7 @@ func (d *daemon) prove(ctx context.Context, signals <-chan os.Signal) error {
 		select {
 		case m, ok := <-s.messages:
 			if !ok && stopped {
-				return d.retreat(failure, upgradeCancel)
+				return d.retreat(failure, d.drainTimeout())
 			}
 			if !ok {
 				return d.takeOverAlone()
@@ -203,7 +205,7 @@ func (d *daemon) prove(ctx context.Context, signals <-chan os.Signal) error {
 		case <-ctx.Done():
 			return d.retreat(ctx.Err(), 0)
 		case <-giveUp:
-			return d.retreat(failure, upgradeCancel)
+			return d.giveWay(failure)
 		}
 	}
 }
@@ -228,6 +230,7 @@ func (d *daemon) obey(m *ipc.Message) (done bool, err error) {
 	s := d.succession
 	switch m.Type {
 	case ipc.MsgHandoffGo:
+		s.accepts = true
 		d.setAccepting(ipc.Accept{HoldDatagrams: true, Lent: true})
 		d.kickAdoption()
 		return false, d.serving()
@@ -250,7 +253,11 @@ func (d *daemon) obey(m *ipc.Message) (done bool, err error) {
 	case ipc.MsgHandoffCancel:
 		var body ipc.HandoffCancel
 		_ = m.Decode(&body)
-		return true, d.retreat(errors.New(body.Reason), time.Duration(body.TimeoutMS)*time.Millisecond)
+		why := errors.New(body.Reason)
+		if body.Leave {
+			return true, d.giveWay(why)
+		}
+		return true, d.retreat(why, time.Duration(body.TimeoutMS)*time.Millisecond)
 	}
 	return false, fmt.Errorf("the old daemon sends message type %d", m.Type)
 }
@@ -294,8 +301,8 @@ func presence(w ipc.HandoffWorker) int {
 func (d *daemon) readiness() ipc.HandoffReady {
 	current := d.inForce()
 	r := ipc.HandoffReady{
-		Generation: current.gen, ColumnsUsed: d.columnsUsed(), Unused: d.succession.unused,
-		Warnings: boundDiagnostics(current.warnings),
+		Generation: current.gen, ColumnsUsed: d.columnsUsed(), Unused: d.succession.unused, Own: d.ownServices(),
+		Family: ipc.Family(d.control.path), Warnings: boundDiagnostics(current.warnings),
 	}
 	before := d.succession.manifest.Services
 	for _, id := range serviceIDs(current.cfg) {
@@ -506,12 +513,18 @@ func (d *daemon) awaitParent() {
 	}
 }
 
-// retreat ends a successor that does not take over: its workers stop accepting
-// and have some time for what they have accepted.
-func (d *daemon) retreat(why error, left time.Duration) error {
-	_, _ = d.markDraining(drainLimit{timeout: left, explicit: true})
-	d.change.Lock()
-	defer d.change.Unlock()
+// giveWay ends a successor that does not take over. Workers that have accepted
+// serve on, until the predecessor takes them over.
+func (d *daemon) giveWay(why error) error {
+	if !d.succession.accepts {
+		return d.retreat(why, 0)
+	}
+	d.logf("the upgrade was given up: %v; the workers are left to the old daemon", why)
+	return errLeft
+}
+
+// ownServices are those whose sockets the predecessor does not have.
+func (d *daemon) ownServices() []string {
 	var own []string
 	current := d.inForce()
 	for i, l := range current.listeners {
@@ -519,6 +532,16 @@ func (d *daemon) retreat(why error, left time.Duration) error {
 			own = append(own, current.cfg.Services[i].ID)
 		}
 	}
+	return own
+}
+
+// retreat ends a successor that does not take over, with its workers: they stop
+// accepting and have some time for what they have accepted.
+func (d *daemon) retreat(why error, left time.Duration) error {
+	_, _ = d.markDraining(drainLimit{timeout: left, explicit: true})
+	d.change.Lock()
+	defer d.change.Unlock()
+	own := d.ownServices()
 	each(d.allProcesses(), func(_ int, p *process) {
 		if p.drain(context.Background(), d, drainLimit{timeout: left}, false, own...) != nil {
 			p.kill()

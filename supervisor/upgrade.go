@@ -26,7 +26,7 @@ const (
 	// unless the request says otherwise.
 	upgradeTimeout = 30 * time.Second
 	// upgradeCancel is how long what a successor has accepted may go on when
-	// the upgrade fails.
+	// the upgrade fails and it does not leave its workers here.
 	upgradeCancel = 5 * time.Second
 	// cancelGrace is how long it may take to end besides.
 	cancelGrace = time.Second
@@ -473,26 +473,21 @@ func (u *upgrade) unusedServices() []string {
 }
 
 // rollBack makes the daemon what it was before: its workers accept again, then
-// the successor has some time for what it has accepted, if it has, then it is
-// ended.
+// the successor is ended. What that one has accepted comes here with its
+// workers.
 func (u *upgrade) rollBack(why error) {
 	d := u.d
 	d.setAccepting(ipc.Accept{Lent: true})
-	var left time.Duration
-	if u.accepts {
-		left = upgradeCancel
-	}
-	cancel := ipc.HandoffCancel{Reason: why.Error(), TimeoutMS: left.Milliseconds()}
-	if u.conn.Send(ipc.MsgHandoffCancel, 0, cancel) == nil {
-		u.awaitEnd(left + cancelGrace)
-	}
-	u.proc.kill()
+	u.endSuccessor(why)
+	orphans := u.takeBackWorkers()
+	u.proc.kill(pidsOf(orphans)...)
 	if readPID(d.startConfig.PIDFile) == u.proc.pid {
 		if err := writePIDFile(d.startConfig.PIDFile); err != nil {
 			d.logf("%v", err)
 		}
 	}
-	d.takeBackRows(u.columns)
+	d.takeBackRows(u.columns, orphans)
+	u.drainTakenBack(orphans)
 	d.setAccepting(ipc.Accept{})
 }
 
