@@ -13,8 +13,8 @@
 //	version                         print the version (also --version, -V)
 //
 // S is a number of seconds, or a time such as 5m or 1h. --wait is how long the
-// daemon may be silent: unless given, 15 seconds, 60 for reload and drain, which
-// may have to wait for workers, and 25 minutes for upgrade.
+// daemon may be silent: unless given, 15 seconds, 60 for reload, drain and
+// rebalance, which may have to wait for workers, and 25 minutes for upgrade.
 //
 // It exits with 0 on success, 1 on a failure, 2 when the command line is wrong
 // and 3 when no daemon answers or the user may not connect to it. With -o json
@@ -65,6 +65,12 @@ const usage = `usage: 3proxyctl [-s SOCKET] [-o text|json] [--wait S] COMMAND
                                     for --trial (upgrade_trial)
   version                           print the version; so do --version and -V
   help                              print this
+
+  -s SOCKET   the control socket, instead of that of your own daemon or, if you
+              have none, the system's
+  -o json     print JSON instead of text
+  --wait S    how long the daemon may be silent: 15 unless given, 60 for reload,
+              drain and rebalance, 25m for upgrade
 
 S is a number of seconds, or a time such as 5m or 1h.
 `
