@@ -32,6 +32,14 @@ func associate(t *testing.T, socks int) (control net.Conn, at *net.UDPAddr) {
 	return c, &net.UDPAddr{IP: net.IP(reply[6:10]), Port: int(reply[10])<<8 | int(reply[11])}
 }
 
+// startAssociating starts a daemon with one worker, a SOCKS service and an
+// origin for datagrams. A configuration in more comes first.
+func startAssociating(t *testing.T, more string) (d *daemon, socks int, origin *udpOrigin) {
+	t.Helper()
+	socks, origin = port(t), newUDPOrigin(t, "127.0.0.1:0")
+	return start(t, fmt.Sprintf("workers 1\ninternal 127.0.0.1\nauth none\n%ssocks -p%d\n", more, socks)), socks, origin
+}
+
 // localUDP opens a UDP socket with a large receive buffer.
 func localUDP(t *testing.T) *net.UDPConn {
 	t.Helper()
@@ -148,8 +156,7 @@ func TestUpgradeAssociate(t *testing.T) {
 // TestDrainAssociate drains a worker: its association lives until the deadline.
 func TestDrainAssociate(t *testing.T) {
 	t.Parallel()
-	socks, origin := port(t), newUDPOrigin(t, "127.0.0.1:0")
-	d := start(t, fmt.Sprintf("workers 1\ninternal 127.0.0.1\nauth none\nsocks -p%d\n", socks))
+	d, socks, origin := startAssociating(t, "")
 	control, at := associate(t, socks)
 	me := localUDP(t)
 	if err := askThrough(me, at, origin.port(), "before"); err != nil {
@@ -176,8 +183,7 @@ func TestManyAssociations(t *testing.T) {
 	if testing.Short() {
 		n = 200
 	}
-	socks, origin := port(t), newUDPOrigin(t, "127.0.0.1:0")
-	d := start(t, fmt.Sprintf("workers 1\ninternal 127.0.0.1\nauth iponly\ndeny * * 10.0.0.0/8\nallow *\nsocks -p%d\n", socks))
+	d, socks, origin := startAssociating(t, "auth iponly\ndeny * * 10.0.0.0/8\nallow *\n")
 	worker := d.worker(0).PID
 	me := localUDP(t)
 	warm, at := associate(t, socks)
@@ -314,8 +320,7 @@ func receiveOverruns(t *testing.T) int {
 // of its connection and can begin anew.
 func TestKillAssociate(t *testing.T) {
 	t.Parallel()
-	socks, origin := port(t), newUDPOrigin(t, "127.0.0.1:0")
-	d := start(t, fmt.Sprintf("workers 1\ninternal 127.0.0.1\nauth none\nsocks -p%d\n", socks))
+	d, socks, origin := startAssociating(t, "")
 	control, at := associate(t, socks)
 	me := localUDP(t)
 	if err := askThrough(me, at, origin.port(), "before"); err != nil {

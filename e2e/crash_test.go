@@ -235,10 +235,7 @@ func TestOrphans(t *testing.T) {
 	for round := range 3 {
 		workers := children(last.pid())
 		time.Sleep(200 * time.Millisecond)
-		// The workers keep the output open; only the process is waited for.
-		last.cmd.WaitDelay = time.Millisecond
-		_ = last.cmd.Process.Kill()
-		<-last.exited
+		last.kill()
 		served := l.served.Load()
 		eventually(t, patience, func() string {
 			if l.served.Load() < served+100 {
@@ -248,24 +245,9 @@ func TestOrphans(t *testing.T) {
 		})
 		mustPing(t, c)
 		others()
-		next := newDaemon(t, "")
-		next.socket = d.socket
 		// With one worker less and one more the sockets find their places.
-		next.write(strings.Replace(text, "workers 2", fmt.Sprintf("workers %d", 1+2*(round%2)), 1))
-		next.launch()
-		next.await()
-		eventually(t, patience, func() string {
-			left := 0
-			for _, pid := range workers {
-				if alive(pid) {
-					left++
-				}
-			}
-			if left > 0 {
-				return fmt.Sprintf("%d workers go on", left)
-			}
-			return ""
-		})
+		next := d.restart(strings.Replace(text, "workers 2", fmt.Sprintf("workers %d", 1+2*(round%2)), 1))
+		awaitGone(t, workers)
 		mustPing(t, c)
 		others()
 		last = next
@@ -300,14 +282,8 @@ func TestFrozenOrphan(t *testing.T) {
 		held = append(held, c)
 	}
 	freeze(t, d.worker(0).PID)
-	d.cmd.WaitDelay = time.Millisecond
-	_ = d.cmd.Process.Kill()
-	<-d.exited
-	next := newDaemon(t, "")
-	next.socket = d.socket
-	next.write(text)
-	next.launch()
-	next.await()
+	d.kill()
+	d.restart(text)
 	for _, c := range held {
 		mustPing(t, c)
 		c.Close()
@@ -323,9 +299,7 @@ func TestOrphanSignals(t *testing.T) {
 	c := dial(t, ppm)
 	mustPing(t, c)
 	worker := children(d.pid())[0]
-	d.cmd.WaitDelay = time.Millisecond
-	_ = d.cmd.Process.Kill()
-	<-d.exited
+	d.kill()
 	signalOrphan(t, worker)
 	eventually(t, patience, func() string {
 		if listens(ppm) {

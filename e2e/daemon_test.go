@@ -183,6 +183,25 @@ func (d *daemon) stop(sig syscall.Signal) {
 	}
 }
 
+// kill kills the supervisor and leaves its workers, which keep the output open.
+func (d *daemon) kill() {
+	d.cmd.WaitDelay = time.Millisecond
+	_ = d.cmd.Process.Kill()
+	<-d.exited
+}
+
+// restart starts another supervisor with the control socket of d and a
+// configuration, and waits until it answers.
+func (d *daemon) restart(config string) *daemon {
+	d.t.Helper()
+	next := newDaemon(d.t, "")
+	next.socket = d.socket
+	next.write(config)
+	next.launch()
+	next.await()
+	return next
+}
+
 func (d *daemon) waitExit(limit time.Duration) bool {
 	select {
 	case <-d.exited:

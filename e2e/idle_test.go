@@ -143,16 +143,11 @@ func (d *daemon) checkGoroutines(worker int) {
 		t.Errorf("the supervisor has %d goroutines:\n%s", inSupervisor, text)
 	}
 	t.Logf("%d goroutines in the worker, %d in the supervisor", inWorker, inSupervisor)
-	// Without a supervisor a worker obeys SIGTERM itself.
+	// Without a supervisor workers obey SIGTERM themselves.
 	for _, pid := range next {
 		signalOrphan(t, pid)
-		eventually(t, patience, func() string {
-			if alive(pid) {
-				return fmt.Sprintf("worker %d outlives its supervisor", pid)
-			}
-			return ""
-		})
 	}
+	awaitGone(t, next)
 	os.Remove(d.socket)
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -176,14 +175,8 @@ func TestInheritedOrphans(t *testing.T) {
 	d.await()
 	tunnel := dial(t, single)
 	mustPing(t, tunnel)
-	d.cmd.WaitDelay = time.Millisecond
-	_ = d.cmd.Process.Kill()
-	<-d.exited
-	next := newDaemon(t, "")
-	next.socket = d.socket
-	next.write(text)
-	next.launch()
-	next.await()
+	d.kill()
+	d.restart(text)
 	for _, p := range []int{single, named} {
 		if err := pingOnce(p); err != nil {
 			t.Error(err)

@@ -59,6 +59,17 @@ func alive(pid int) bool {
 	return state != "Z" && state != ""
 }
 
+// awaitGone waits until none of the processes is alive.
+func awaitGone(t *testing.T, pids []int) {
+	t.Helper()
+	eventually(t, patience, func() string {
+		if i := slices.IndexFunc(pids, alive); i >= 0 {
+			return fmt.Sprintf("process %d goes on", pids[i])
+		}
+		return ""
+	})
+}
+
 // openFDs counts the descriptors of a process.
 func openFDs(t *testing.T, pid int) int {
 	t.Helper()

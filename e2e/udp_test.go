@@ -488,9 +488,7 @@ func TestUDPPMOrphans(t *testing.T) {
 	last := d
 	for round := range 2 {
 		workers := children(last.pid())
-		last.cmd.WaitDelay = time.Millisecond
-		_ = last.cmd.Process.Kill()
-		<-last.exited
+		last.kill()
 		served := origin.count.Load()
 		eventually(t, patience, func() string {
 			if origin.count.Load() < served+50 {
@@ -498,19 +496,8 @@ func TestUDPPMOrphans(t *testing.T) {
 			}
 			return ""
 		})
-		next := newDaemon(t, "")
-		next.socket = d.socket
-		next.write(strings.Replace(text, "workers 2", fmt.Sprintf("workers %d", 1+2*(round%2)), 1))
-		next.launch()
-		next.await()
-		eventually(t, patience, func() string {
-			for _, pid := range workers {
-				if alive(pid) {
-					return fmt.Sprintf("worker %d goes on", pid)
-				}
-			}
-			return ""
-		})
+		next := d.restart(strings.Replace(text, "workers 2", fmt.Sprintf("workers %d", 1+2*(round%2)), 1))
+		awaitGone(t, workers)
 		last = next
 	}
 	// Every socket of the group is served.

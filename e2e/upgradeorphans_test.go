@@ -43,14 +43,7 @@ func killAndAwait(t *testing.T, pids ...int) {
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	eventually(t, patience, func() string {
-		for _, pid := range pids {
-			if alive(pid) {
-				return fmt.Sprintf("process %d lives", pid)
-			}
-		}
-		return ""
-	})
+	awaitGone(t, pids)
 }
 
 // TestUpgradeNobodyLeft kills the old daemon in the trial, and the new one ends
