@@ -14,29 +14,10 @@ import (
 // which, then echoes.
 func servePort(t *testing.T, port string, addrs ...string) string {
 	t.Helper()
-	checkLeaks(t)
-	for _, addr := range addrs {
-		l, err := net.Listen("tcp", net.JoinHostPort(addr, port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { l.Close() })
-		_, port, _ = net.SplitHostPort(l.Addr().String())
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer c.Close()
-					fmt.Fprintf(c, "%s\n", addr)
-					echo(c.(*net.TCPConn))
-				}()
-			}
-		}()
-	}
-	return port
+	return serveAt(t, port, addrs, func(addr string, c *net.TCPConn) {
+		fmt.Fprintf(c, "%s\n", addr)
+		echo(c)
+	})
 }
 
 // silentPort has no answer to connection attempts at addr.

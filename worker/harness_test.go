@@ -307,26 +307,36 @@ func (p *proxy) dial(i int) *net.TCPConn {
 // serve runs f for each connection to a listener and returns its address.
 func serve(t testing.TB, f func(c *net.TCPConn)) (host, port string) {
 	t.Helper()
+	host = "127.0.0.1"
+	return host, serveAt(t, "0", []string{host}, func(_ string, c *net.TCPConn) { f(c) })
+}
+
+// serveAt runs f for each connection to a port of each of the addresses. With "0"
+// it is a free port of the first one, which it returns.
+func serveAt(t testing.TB, port string, addrs []string, f func(addr string, c *net.TCPConn)) string {
+	t.Helper()
 	checkLeaks(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				f(c.(*net.TCPConn))
-			}()
+	for _, addr := range addrs {
+		l, err := net.Listen("tcp", net.JoinHostPort(addr, port))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	host, port, _ = net.SplitHostPort(l.Addr().String())
-	return host, port
+		t.Cleanup(func() { l.Close() })
+		_, port, _ = net.SplitHostPort(l.Addr().String())
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer c.Close()
+					f(addr, c.(*net.TCPConn))
+				}()
+			}
+		}()
+	}
+	return port
 }
 
 // echo sends everything back and finishes when the client does.

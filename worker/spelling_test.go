@@ -57,31 +57,12 @@ func nameServer(t *testing.T, answer func(name string, qtype uint16) []string) s
 // sayHTTP answers whatever comes like an HTTP server, and counts.
 func sayHTTP(t *testing.T, hits *atomic.Int64, port string, addrs ...string) string {
 	t.Helper()
-	checkLeaks(t)
-	for _, addr := range addrs {
-		l, err := net.Listen("tcp", net.JoinHostPort(addr, port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { l.Close() })
-		_, port, _ = net.SplitHostPort(l.Addr().String())
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				hits.Add(1)
-				go func() {
-					defer c.Close()
-					_, _ = c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"))
-					var b [4096]byte
-					_, _ = c.Read(b[:])
-				}()
-			}
-		}()
-	}
-	return port
+	return serveAt(t, port, addrs, func(_ string, c *net.TCPConn) {
+		hits.Add(1)
+		_, _ = c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"))
+		var b [4096]byte
+		_, _ = c.Read(b[:])
+	})
 }
 
 // spelledRequests are requests for a host and port in every protocol that can
