@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -33,6 +34,7 @@ func (d *daemon) reload(force bool) (*ipc.ReloadResult, error) {
 	if err == nil {
 		d.syncStore()
 	}
+	go debug.FreeOSMemory()
 	if !d.isDraining() {
 		d.tell(systemd.Ready, systemd.Status(d.statusLine()))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -322,6 +323,7 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	}
 	go d.adoptLoop()
 	go d.rebalanceLoop()
+	go debug.FreeOSMemory() // what reading a long configuration took
 	if d.succession != nil {
 		return nil // the rest follows when it has taken over
 	}

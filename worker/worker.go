@@ -353,8 +353,16 @@ func (w *Worker) commitPrepared(m *ipc.Message) {
 	w.prepared = nil
 	w.loop.Post(func() {
 		w.commit(g, body.Force)
-		go w.reply(ipc.MsgCommitted, id, ipc.Generation{Gen: g.id})
+		go w.committed(id, g.id)
 	})
+}
+
+// committed answers the order, and gives back the memory that reading and
+// compiling the configuration took: sessions allocate so little that it would
+// wait long for the next collection.
+func (w *Worker) committed(order uint32, gen uint64) {
+	w.reply(ipc.MsgCommitted, order, ipc.Generation{Gen: gen})
+	debug.FreeOSMemory()
 }
 
 func (w *Worker) abortPrepared() {
