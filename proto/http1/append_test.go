@@ -61,7 +61,7 @@ var requestHeads = []struct {
 		lines("GET / HTTP/1.1", "Host: example.com", "Transfer-Encoding: chunked", "Trailer: x"),
 	}, {
 		"hop-by-hop fields", get("Keep-Alive: 5", "Proxy-Connection: keep-alive", "Proxy-Authorization: Basic YTpi", "proxy-x: y",
-			"TE: trailers, gzip", "Upgrade: h2c", "HTTP2-Settings: a", "Proxy-Authenticate: Basic", "A: b"),
+			"TE: trailers, gzip", "Upgrade: h2c", "HTTP2-Settings: a", "Proxy-Authenticate: Basic", "ProXY-:", "A: b"),
 		RequestOptions{KeepAlive: true},
 		lines("GET / HTTP/1.1", "Host: example.com", "A: b"),
 	}, {

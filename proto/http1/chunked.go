@@ -13,7 +13,8 @@ const (
 	MaxTrailer = 8 << 10
 
 	maxSizeDigits = 16
-	// trailerName holds the longest name that is not allowed in a trailer.
+	// trailerName holds the longest name that is not allowed in a trailer, but for
+	// those in "Proxy-".
 	trailerName = len("proxy-authorization")
 )
 
@@ -317,7 +318,7 @@ func (c *Chunked) trailerNameByte(b byte) *Error {
 // anyone, and so not be sent on (RFC 9110 section 6.5.1).
 func (c *Chunked) forbiddenTrailer() bool {
 	if int(c.nameLen) > trailerName {
-		return false
+		return equalFold(c.nameByte[:len("proxy-")], "proxy-")
 	}
 	name := c.nameByte[:c.nameLen]
 	switch classify(name) {

@@ -63,7 +63,7 @@ func classify(name []byte) fieldKind {
 			return kindTrailer
 		}
 	}
-	if len(name) > len("proxy-") {
+	if len(name) >= len("proxy-") {
 		return classifyLong(name)
 	}
 	return kindOther
