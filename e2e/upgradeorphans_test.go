@@ -3,6 +3,8 @@ package e2e
 import (
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -134,4 +136,62 @@ func (d *daemon) awaitProcesses(n int) {
 		}
 		return ""
 	})
+}
+
+// TestUpgradeReclaimedSurvives kills the supervisors one after the other, with
+// upgrades between, while one worker drains: whoever supervises it by then, the
+// next daemon does not take it for one that hangs.
+func TestUpgradeReclaimedSurvives(t *testing.T) {
+	t.Parallel()
+	p := newMixedPorts(t)
+	config := mixedConfig(p, "workers 2\nupgrade_trial 0\nupgrade_old 16\n")
+	d := startUpgradable(t, config)
+	half := halfTunnel(t, p.proxy)
+	d.awaitOpen(1)
+	takenOver := func(n int) {
+		t.Helper()
+		eventually(t, patience, func() string {
+			if strings.Count(d.printed(), "has died before its workers: this daemon takes 1 worker over") < n {
+				return "the worker is not taken over"
+			}
+			return ""
+		})
+	}
+	first := d.supervisor()
+	d.upgrade()
+	second := d.supervisor()
+	killAndAwait(t, first)
+	takenOver(1)
+	d.upgrade("--binary", renamedDaemon(t))
+	killAndAwait(t, d.supervisor())
+	d.startUpgradable(config, daemonBin)
+	if !alive(second) {
+		t.Fatal("the supervisor of the worker is gone")
+	}
+	killAndAwait(t, second)
+	takenOver(2)
+	if strings.Contains(d.printed(), "does not answer; killing it") {
+		t.Error("a worker with a supervisor was taken for one that hangs")
+	}
+	finishHalf(t, half, p.echo)
+	mustPing(t, half)
+	d.awaitOldGone()
+	mustPing(t, half)
+	half.Close()
+}
+
+// renamedDaemon is the daemon under another name.
+func renamedDaemon(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "other")
+	if err := os.Link(daemonBin, path); err != nil {
+		data, err := os.ReadFile(daemonBin)
+		if err == nil {
+			err = os.WriteFile(path, data, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
 }

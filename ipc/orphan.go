@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +50,8 @@ type Orphan struct {
 // daemon it is.
 const orphanPrefix = "@3proxyd/orphan/"
 
+const replacedPrefix = "@3proxyd/replaced/"
+
 // Family identifies the processes of one daemon over its restarts by the path
 // of its control socket.
 func Family(control string) string {
@@ -64,7 +67,20 @@ func OrphanName(family string, pid int) string {
 // ReplacedName returns the name of the socket at which a supervisor that an
 // upgrade has replaced answers the daemon of the day.
 func ReplacedName(family string, pid int) string {
-	return fmt.Sprintf("@3proxyd/replaced/%s/%d", family, pid)
+	return fmt.Sprintf("%s%s/%d", replacedPrefix, family, pid)
+}
+
+// Replaced returns the replaced supervisors of a daemon in this network
+// namespace.
+func Replaced(family string) ([]int, error) {
+	names, err := boundNames(replacedPrefix + family + "/")
+	var pids []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name[strings.LastIndexByte(name, '/')+1:]); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, err
 }
 
 // maxOrphans bounds the orphans that are looked for.
@@ -73,20 +89,25 @@ const maxOrphans = MaxRows
 // OrphanNames returns the sockets of the orphans of a daemon in this network
 // namespace.
 func OrphanNames(family string) ([]string, error) {
+	return boundNames(orphanPrefix + family + "/")
+}
+
+// boundNames returns the names of bound Unix sockets that begin with prefix.
+func boundNames(prefix string) ([]string, error) {
 	data, err := os.ReadFile("/proc/self/net/unix")
 	if err != nil {
 		return nil, err
 	}
-	return orphanNames(data, family), nil
+	return namesIn(data, prefix), nil
 }
 
-func orphanNames(table []byte, family string) []string {
+func namesIn(table []byte, prefix string) []string {
 	var names []string
 	lines := bufio.NewScanner(bytes.NewReader(table))
 	for lines.Scan() && len(names) < maxOrphans {
 		// Num RefCount Protocol Flags Type St Inode Path
 		fields := strings.Fields(lines.Text())
-		if len(fields) != 8 || !strings.HasPrefix(fields[7], orphanPrefix+family+"/") {
+		if len(fields) != 8 || !strings.HasPrefix(fields[7], prefix) {
 			continue
 		}
 		if !slices.Contains(names, fields[7]) {

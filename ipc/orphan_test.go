@@ -17,7 +17,7 @@ func TestOrphanNames(t *testing.T) {
 		"00000000ad51dcd9: 00000003 00000000 00000000 0001 03 21641011\n" +
 		"00000000ad51dcd9: 00000002 00000000 00010000 0001 01 21641012 /run/a b\n" +
 		"cut off"
-	got := orphanNames([]byte(table), family)
+	got := namesIn([]byte(table), orphanPrefix+family+"/")
 	if !slices.Equal(got, []string{OrphanName(family, 12), OrphanName(family, 13)}) {
 		t.Errorf("%q", got)
 	}
@@ -27,7 +27,7 @@ func FuzzOrphanNames(f *testing.F) {
 	f.Add([]byte("1: 2 0 10000 5 1 7 "+OrphanName("f", 1)+"\n"), "f")
 	f.Add([]byte(strings.Repeat("x", 70000)), "")
 	f.Fuzz(func(t *testing.T, table []byte, family string) {
-		for _, name := range orphanNames(table, family) {
+		for _, name := range namesIn(table, orphanPrefix+family+"/") {
 			if !strings.HasPrefix(name, orphanPrefix) {
 				t.Errorf("%q", name)
 			}
@@ -76,6 +76,9 @@ func TestOrphanSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer adopted.Close()
+	if adopted.RowSupervisor(3) != os.Getpid() || adopted.RowSupervisor(4) != 0 {
+		t.Errorf("supervisors %d, %d", adopted.RowSupervisor(3), adopted.RowSupervisor(4))
+	}
 	if adopted.RowSlot(3) != 2 || adopted.RowPID(3) != 4711 || adopted.ColumnOwner(5) != "proxy@127.0.0.1:3128" || adopted.ColumnOwner(6) != "" {
 		t.Errorf("slot %d, pid %d, column %q", adopted.RowSlot(3), adopted.RowPID(3), adopted.ColumnOwner(5))
 	}

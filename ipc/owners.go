@@ -2,6 +2,7 @@ package ipc
 
 import (
 	"bytes"
+	"os"
 	"sync/atomic"
 )
 
@@ -16,7 +17,8 @@ type shmOwners struct {
 }
 
 // rowOwner is the slot of a row plus one, 0 for a row never used, and the
-// process that writes it, 0 for none.
+// process that writes it, 0 for none, with the one that supervises it in the
+// upper half.
 type rowOwner struct{ slot, pid atomic.Uint64 }
 
 // SetColumnOwner notes the service a column belongs to. A longer id than 511
@@ -37,11 +39,15 @@ func (m *Shm) ColumnOwner(col int) string {
 }
 
 // SetRowOwner notes the slot whose processes use a row, and the one that does,
-// 0 for none.
+// 0 for none, which this process supervises.
 func (m *Shm) SetRowOwner(row, slot, pid int) {
 	owner := &m.table.owners.rows[row]
 	owner.slot.Store(uint64(slot) + 1)
-	owner.pid.Store(uint64(pid))
+	v := uint64(pid)
+	if pid > 0 {
+		v |= uint64(os.Getpid()) << 32
+	}
+	owner.pid.Store(v)
 }
 
 // RowSlot returns the slot of a row, 0 for a row never used.
@@ -55,7 +61,16 @@ func (m *Shm) RowSlot(row int) int {
 
 // RowPID returns the process that was last known to use a row, 0 for none.
 func (m *Shm) RowPID(row int) int {
-	v := m.table.owners.rows[row].pid.Load()
+	return validPID(m.table.owners.rows[row].pid.Load() & (1<<32 - 1))
+}
+
+// RowSupervisor returns the process that was last known to supervise RowPID, 0
+// for none.
+func (m *Shm) RowSupervisor(row int) int {
+	return validPID(m.table.owners.rows[row].pid.Load() >> 32)
+}
+
+func validPID(v uint64) int {
 	if v > 1<<22 { // PID_MAX_LIMIT, proc(5)
 		return 0
 	}

@@ -62,6 +62,7 @@ func (d *daemon) reclaimWorker(o *oldGeneration, w *foreignProcess) {
 		orphan.Row = noRow
 	}
 	p := orphan.process(d, proc)
+	d.supervise(p)
 	o.mu.Lock()
 	o.reclaimed = append(o.reclaimed, p)
 	o.mu.Unlock()

@@ -264,23 +264,41 @@ func (d *daemon) lateOrphans() map[int]int {
 		return late
 	}
 	uid := workerUID(d.startConfig, os.Geteuid())
+	replaced := d.replacedSupervisors()
 	for row := range d.legacy.shm.Rows() {
 		pid := d.legacy.shm.RowPID(row)
-		if pid > 0 && !d.hasAnswered(pid) && isWorker(pid, uid) && supervisorOf(pid) == 0 {
+		if pid > 0 && !d.hasAnswered(pid) && isWorker(pid, uid) && d.legacy.supervisorOf(row, replaced) == 0 {
 			late[row] = pid
 		}
 	}
 	return late
 }
 
-// supervisorOf returns the supervisor whose child a worker is, 0 for an orphan.
-// One that an upgrade has replaced lives as long as its workers drain.
-func supervisorOf(worker int) int {
-	parent := parentOf(worker)
+// supervisorOf returns the supervisor of the worker of a row, 0 for an orphan:
+// one that an upgrade has replaced, which lives as long as its workers drain, or
+// one that has not taken over from a dead one yet, whose child the worker is.
+func (l *legacy) supervisorOf(row int, replaced []int) int {
+	if master := l.shm.RowSupervisor(row); slices.Contains(replaced, master) {
+		return master
+	}
+	parent := parentOf(l.shm.RowPID(row))
 	if command(parent) == "" || command(parent) != command(os.Getpid()) {
 		return 0
 	}
 	return parent
+}
+
+// replacedSupervisors are those that an upgrade has replaced.
+func (d *daemon) replacedSupervisors() []int {
+	var all []int
+	for _, path := range d.earlierControlPaths() {
+		pids, err := ipc.Replaced(ipc.Family(path))
+		if err != nil {
+			d.logf("warning: replaced supervisors cannot be looked for: %v", err)
+		}
+		all = append(all, pids...)
+	}
+	return all
 }
 
 func command(pid int) string {
@@ -348,7 +366,7 @@ func (d *daemon) restoreSlots() {
 	}
 	d.makeRoom()
 	memory := identity(d.shm.FD())
-	owner := map[int]*orphan{}
+	owner, replaced := map[int]*orphan{}, d.replacedSupervisors()
 	for _, o := range d.legacy.orphans {
 		if o.memory == memory && o.Row >= 0 && o.Row < d.shm.Rows() && owner[o.Row] == nil {
 			owner[o.Row] = o
@@ -363,7 +381,7 @@ func (d *daemon) restoreSlots() {
 			d.lastGen = max(d.lastGen, o.Gen)
 			continue
 		}
-		if d.legacy.attended(row, s) {
+		if d.legacy.attended(row, s, replaced) {
 			s.busy[row] = true
 			continue
 		}
@@ -379,12 +397,12 @@ func (d *daemon) restoreSlots() {
 
 // attended says whether a row belongs to a worker that has a supervisor still,
 // and notes it.
-func (l *legacy) attended(row int, s *slot) bool {
+func (l *legacy) attended(row int, s *slot, replaced []int) bool {
 	pid := l.shm.RowPID(row)
 	if pid == 0 {
 		return false
 	}
-	master := supervisorOf(pid)
+	master := l.supervisorOf(row, replaced)
 	if master == 0 {
 		return false
 	}
@@ -450,6 +468,7 @@ func (d *daemon) watchOrphans(orphans []*orphan) []*process {
 			continue
 		}
 		p := o.process(d, proc)
+		d.supervise(p)
 		d.mu.Lock()
 		p.slot.leaving[p] = true
 		d.mu.Unlock()
@@ -459,6 +478,15 @@ func (d *daemon) watchOrphans(orphans []*orphan) []*process {
 		procs = append(procs, p)
 	}
 	return procs
+}
+
+// supervise notes that a worker has this process as its supervisor now.
+func (d *daemon) supervise(p *process) {
+	d.rowsOwner.RLock()
+	defer d.rowsOwner.RUnlock()
+	if p.row != noRow && !d.isReplaced() {
+		d.shm.SetRowOwner(p.row, d.shm.RowSlot(p.row), p.pid)
+	}
 }
 
 // process describes an orphan as a process that leaves its slot.

@@ -97,7 +97,8 @@ func TestRestoreSlots(t *testing.T) {
 	other := &orphan{Orphan: ipc.Orphan{Slot: 0, Row: 0, Gen: 3}, memory: memory + 1}
 	wrong := &orphan{Orphan: ipc.Orphan{Slot: 0, Row: 99}, memory: memory}
 	d := &daemon{
-		shm: shm, columns: newColumns(shm), slots: []*slot{newSlot(0, 0), newSlot(1, 0)},
+		startConfig: &config.Config{Control: config.Control{Path: filepath.Join(t.TempDir(), "c")}},
+		shm:         shm, columns: newColumns(shm), slots: []*slot{newSlot(0, 0), newSlot(1, 0)},
 		legacy: legacy{shm: shm, orphans: []*orphan{left, other, wrong}},
 	}
 	d.restoreSlots()
