@@ -195,3 +195,39 @@ func renamedDaemon(t *testing.T) string {
 	}
 	return path
 }
+
+// TestUpgradeHungSuccessor kills the old daemon in the trial while the new one
+// hangs: a start by hand says who is in the way, and takes over from all workers
+// when that one is ended.
+func TestUpgradeHungSuccessor(t *testing.T) {
+	t.Parallel()
+	p := newMixedPorts(t)
+	config := mixedConfig(p, "workers 2\nupgrade_trial 60\n")
+	d := startUpgradable(t, config)
+	before := connectVia(t, p.proxy, p.echo)
+	mustPing(t, before)
+	newPID, _ := d.inTrial()
+	during := connectVia(t, p.proxy, p.echo)
+	mustPing(t, during)
+	freeze(t, newPID)
+	killAndAwait(t, d.supervisor())
+	load := startMixed(t, p, 1)
+	out, code := d.startOnce()
+	if want := fmt.Sprintf("process %d, which does not answer: end it with `kill -9 %d`", newPID, newPID); code != 1 || !strings.Contains(out, want) {
+		t.Errorf("exit code %d: %s; expected %s", code, out, want)
+	}
+	killAndAwait(t, newPID)
+	d.startUpgradable(config, daemonBin)
+	d.awaitOldGone()
+	mustPing(t, before)
+	mustPing(t, during)
+	load.end()
+	before.Close()
+	during.Close()
+}
+
+// startOnce runs a daemon that is expected to end soon.
+func (d *daemon) startOnce() (out string, code int) {
+	stdout, stderr, code := command(d.t, daemonBin, "-c", d.config)
+	return stdout + stderr, code
+}

@@ -69,7 +69,7 @@ func listenControl(c config.Control, inherited *inheritance) (*controlServer, er
 		}
 	}
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("control socket %s is in use by another daemon: stop it, or name another path with `control PATH` (%w)", path, err)
+		return nil, fmt.Errorf("control socket %s is in use by %s, or name another path with `control PATH` (%w)", path, controlHolder(path), unix.EADDRINUSE)
 	}
 	return nil, fmt.Errorf("control socket %s: %w", path, err)
 }

@@ -278,14 +278,11 @@ func (d *daemon) lateOrphans() map[int]int {
 // one that an upgrade has replaced, which lives as long as its workers drain, or
 // one that has not taken over from a dead one yet, whose child the worker is.
 func (l *legacy) supervisorOf(row int, replaced []int) int {
-	if master := l.shm.RowSupervisor(row); slices.Contains(replaced, master) {
+	master := l.shm.RowSupervisor(row)
+	if slices.Contains(replaced, master) || master == parentOf(l.shm.RowPID(row)) {
 		return master
 	}
-	parent := parentOf(l.shm.RowPID(row))
-	if command(parent) == "" || command(parent) != command(os.Getpid()) {
-		return 0
-	}
-	return parent
+	return 0
 }
 
 // replacedSupervisors are those that an upgrade has replaced.
@@ -299,11 +296,6 @@ func (d *daemon) replacedSupervisors() []int {
 		all = append(all, pids...)
 	}
 	return all
-}
-
-func command(pid int) string {
-	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	return string(name)
 }
 
 // hasAnswered says whether a worker has been heard of, for good or bad.
@@ -416,7 +408,7 @@ func (l *legacy) attended(row int, s *slot, replaced []int) bool {
 // watchOld watches the daemons that an upgrade has replaced, before the
 // supervisor that followed them died.
 func (d *daemon) watchOld() {
-	now := time.Now()
+	now, replaced := time.Now(), d.replacedSupervisors()
 	for master, workers := range d.legacy.old {
 		pidfd, err := unix.PidfdOpen(master, 0)
 		if err != nil {
@@ -431,9 +423,26 @@ func (d *daemon) watchOld() {
 			}
 			o.Workers, pidfds = append(o.Workers, w), append(pidfds, pidfd)
 		}
-		d.addOldGeneration(newOldGeneration(o, now, pidfds))
+		g := newOldGeneration(o, now, pidfds)
+		d.addOldGeneration(g)
+		if !slices.Contains(replaced, master) {
+			d.oldDone.Go(func() { d.awaitUndecided(g) })
+		}
 	}
 	d.legacy.old = nil
+}
+
+// awaitUndecided ends a supervisor on trial that leaves its workers to nobody: it
+// hangs. They are taken over then.
+func (d *daemon) awaitUndecided(o *oldGeneration) {
+	select {
+	case <-o.supervisor.exited:
+	case <-d.takenOver:
+	case <-d.running.Done():
+	case <-time.After(d.timing.undecided):
+		d.logf("the daemon that was on trial (pid %d) does not give way; killing it", o.PID)
+		o.supervisor.signal(unix.SIGKILL)
+	}
 }
 
 // makeRoom ends the oldest workers when, after many restarts, too few rows are

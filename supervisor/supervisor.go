@@ -60,6 +60,9 @@ type timing struct {
 	// stable is how long a worker must live for its end not to count as part
 	// of a crash loop; unit and cap are the back-off's.
 	stable, unit, cap time.Duration
+	// undecided is how long a supervisor on trial whose predecessor has died
+	// may take to notice that another one has been started in its place.
+	undecided time.Duration
 	// conns bounds the listing of the sessions.
 	conns time.Duration
 	// repeat is the least time between two signals to stop: one that comes
@@ -83,6 +86,7 @@ var defaultTiming = timing{
 	stable:    30 * time.Second,
 	unit:      time.Second,
 	cap:       60 * time.Second,
+	undecided: 10 * time.Second,
 	conns:     10 * time.Second,
 	repeat:    500 * time.Millisecond,
 	watch:     2 * time.Second,
