@@ -276,11 +276,7 @@ func TestNotifySent(t *testing.T) { eachEngine(t, testNotifySent) }
 
 func testNotifySent(t *testing.T) {
 	l := newTestLoop(t, Options{})
-	peer, fd := tcpPair(t)
-	closeOnCleanup(t, peer)
-	h := recorder{t: t}
-	var c Conn
-	l.open(&c, fd, &h)
+	_, c, h := l.openPair()
 	c.Write([]byte("hello"))
 	l.settle()
 	if h.sents != 0 {
@@ -335,11 +331,7 @@ func testReadAndEOF(t *testing.T) {
 // end.
 func TestEOFIsInferred(t *testing.T) {
 	l := newTestLoop(t, Options{})
-	peer, fd := tcpPair(t)
-	closeOnCleanup(t, peer)
-	h := recorder{t: t}
-	var c Conn
-	l.open(&c, fd, &h)
+	peer, c, h := l.openPair()
 	c.StartRead()
 	peerWrite(t, peer, []byte("request"))
 	must(t, unix.Shutdown(peer, unix.SHUT_WR))
@@ -395,11 +387,7 @@ func TestUrgentData(t *testing.T) { eachEngine(t, testUrgentData) }
 
 func testUrgentData(t *testing.T) {
 	l := newTestLoop(t, Options{})
-	peer, fd := tcpPair(t)
-	closeOnCleanup(t, peer)
-	h := recorder{t: t}
-	var c Conn
-	l.open(&c, fd, &h)
+	peer, c, h := l.openPair()
 	c.StartRead()
 	for range 20 {
 		peerWrite(t, peer, []byte("before"))
@@ -662,11 +650,7 @@ func TestReadsPerTurn(t *testing.T) { eachEngine(t, testReadsPerTurn) }
 
 func testReadsPerTurn(t *testing.T) {
 	l := newTestLoop(t, Options{BufferSize: 1000})
-	peer, fd := tcpPair(t)
-	closeOnCleanup(t, peer)
-	h := recorder{t: t}
-	var c Conn
-	l.open(&c, fd, &h)
+	peer, c, h := l.openPair()
 	c.StartRead()
 	peerWrite(t, peer, make([]byte, 200_000))
 	for len(h.log) < 100 {

@@ -374,6 +374,16 @@ func (l *testLoop) open(c *Conn, fd int, h Handler) {
 	}
 }
 
+// openPair opens one end of a TCP connection; the other is closed with the test.
+func (l *testLoop) openPair() (peer int, c *Conn, h *recorder) {
+	l.t.Helper()
+	peer, fd := tcpPair(l.t)
+	closeOnCleanup(l.t, peer)
+	c, h = &Conn{}, &recorder{t: l.t}
+	l.open(c, fd, h)
+	return peer, c, h
+}
+
 func newMeter() *Meter { return &Meter{Bytes: new(atomic.Uint64), Spliced: new(atomic.Uint64)} }
 
 var (

@@ -82,16 +82,22 @@ func (l *testLoop) listen(s *Listener, fd int, shared bool, h AcceptHandler) {
 	}
 }
 
+// listenTCP has a Listener accept from a socket; all of it is closed with the test.
+func (l *testLoop) listenTCP() (fd int, at *unix.SockaddrInet4, s *Listener, a *acceptor) {
+	l.t.Helper()
+	fd, at = listenTCP(l.t, 64)
+	closeOnCleanup(l.t, fd)
+	s, a = &Listener{}, &acceptor{}
+	l.t.Cleanup(a.closeAll)
+	l.listen(s, fd, false, a)
+	return fd, at, s, a
+}
+
 func TestAccept(t *testing.T) { eachEngine(t, testAccept) }
 
 func testAccept(t *testing.T) {
 	l := newTestLoop(t, Options{})
-	fd, sa := listenTCP(t, 64)
-	closeOnCleanup(t, fd)
-	var s Listener
-	var a acceptor
-	t.Cleanup(a.closeAll)
-	l.listen(&s, fd, false, &a)
+	_, sa, s, a := l.listenTCP()
 	dialMany(t, sa, 10)
 	l.until("10 connections", func() bool { return len(a.fds) == 10 })
 	if a.admitted != 10 {
@@ -113,12 +119,7 @@ func TestPauseAndResume(t *testing.T) { eachEngine(t, testPauseAndResume) }
 
 func testPauseAndResume(t *testing.T) {
 	l := newTestLoop(t, Options{})
-	fd, sa := listenTCP(t, 64)
-	closeOnCleanup(t, fd)
-	var s Listener
-	var a acceptor
-	t.Cleanup(a.closeAll)
-	l.listen(&s, fd, false, &a)
+	_, sa, s, a := l.listenTCP()
 	s.Pause()
 	s.Pause()
 	dialMany(t, sa, 3)
@@ -181,12 +182,7 @@ func TestDrain(t *testing.T) { eachEngine(t, testDrain) }
 
 func testDrain(t *testing.T) {
 	l := newTestLoop(t, Options{})
-	fd, sa := listenTCP(t, 64)
-	closeOnCleanup(t, fd)
-	var s Listener
-	var a acceptor
-	t.Cleanup(a.closeAll)
-	l.listen(&s, fd, false, &a)
+	_, sa, s, a := l.listenTCP()
 	s.Pause()
 	dialMany(t, sa, 5)
 	s.Drain(2)
@@ -241,12 +237,7 @@ func TestAcceptFromShutDownSocket(t *testing.T) { eachEngine(t, testAcceptFromSh
 
 func testAcceptFromShutDownSocket(t *testing.T) {
 	l := newTestLoop(t, Options{})
-	fd, _ := listenTCP(t, 8)
-	closeOnCleanup(t, fd)
-	var s Listener
-	var a acceptor
-	t.Cleanup(a.closeAll)
-	l.listen(&s, fd, false, &a)
+	fd, _, s, a := l.listenTCP()
 	must(t, unix.Shutdown(fd, unix.SHUT_RD))
 	before := l.stats.Turns
 	l.until("three attempts", func() bool { return a.none == 3 })
@@ -269,13 +260,9 @@ func TestListenAgain(t *testing.T) { eachEngine(t, testListenAgain) }
 
 func testListenAgain(t *testing.T) {
 	l := newTestLoop(t, Options{})
-	fd, _ := listenTCP(t, 8)
-	closeOnCleanup(t, fd)
-	var s Listener
-	var a acceptor
-	l.listen(&s, fd, false, &a)
+	fd, _, s, a := l.listenTCP()
 	s.PauseFor(50)
-	l.listen(&s, fd, false, &a)
+	l.listen(s, fd, false, a)
 	start := l.Now()
 	l.until("the old pause to pass", func() bool { return l.Now() > start+200 })
 	s.Pause()
