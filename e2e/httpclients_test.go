@@ -83,6 +83,22 @@ func needPython(t *testing.T, module string) string {
 	return ""
 }
 
+// nodePath is where Debian keeps the modules of node.
+const nodePath = "NODE_PATH=/usr/share/nodejs:/usr/lib/nodejs"
+
+// needNode skips the test unless node finds a name in a module.
+func needNode(t *testing.T, module, name string) string {
+	t.Helper()
+	node := need(t, "node")
+	// node exits with 0 when a property is missing.
+	probe := exec.Command(node, "-e", fmt.Sprintf("process.exit(require('%s').%s ? 0 : 1)", module, name))
+	probe.Env = append(os.Environ(), nodePath)
+	if probe.Run() != nil {
+		skip(t, "node has no %s with %s", module, name)
+	}
+	return node
+}
+
 func TestPythonRequests(t *testing.T) {
 	t.Parallel()
 	python := needPython(t, "requests")
@@ -99,14 +115,8 @@ func TestPythonAiohttp(t *testing.T) {
 // http with absolute URIs.
 func TestNode(t *testing.T) {
 	t.Parallel()
-	node := need(t, "node")
-	const path = "NODE_PATH=/usr/share/nodejs:/usr/lib/nodejs"
-	probe := exec.Command(node, "-e", "require('undici').ProxyAgent")
-	probe.Env = append(os.Environ(), path)
-	if probe.Run() != nil {
-		skip(t, "node has no undici")
-	}
-	startHTTPService(t).runScript(t, node, "node_client.js", path)
+	node := needNode(t, "undici", "ProxyAgent")
+	startHTTPService(t).runScript(t, node, "node_client.js", nodePath)
 }
 
 // TestBrowser has a browser load a page with resources from an origin.

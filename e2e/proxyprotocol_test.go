@@ -98,44 +98,17 @@ listen v2
 func TestInFrontOfServers(t *testing.T) {
 	t.Parallel()
 	need(t, "curl")
-	nginx := need(t, "nginx")
+	need(t, "nginx")
 	need(t, "haproxy")
-	dir, ngx, hap := t.TempDir(), port(t), port(t)
-	for _, d := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	conf := filepath.Join(dir, "nginx.conf")
-	text := fmt.Sprintf(`
-daemon off;
-pid %[1]s/pid;
-error_log stderr;
-events {}
-http {
-	access_log off;
-	client_body_temp_path %[1]s/body;
-	proxy_temp_path %[1]s/proxy;
-	fastcgi_temp_path %[1]s/fastcgi;
-	uwsgi_temp_path %[1]s/uwsgi;
-	scgi_temp_path %[1]s/scgi;
-	server {
-		listen 127.0.0.1:%[2]d proxy_protocol;
-		return 200 "$proxy_protocol_addr $proxy_protocol_server_addr $proxy_protocol_server_port";
-	}
-}
-`, dir, ngx)
-	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	background(t, nginx, "-e", "stderr", "-c", conf)
+	ngx, hap := port(t), port(t)
+	startNginx(t, t.TempDir(), ngx, fmt.Sprintf("listen 127.0.0.1:%d proxy_protocol;\n"+
+		`return 200 "$proxy_protocol_addr $proxy_protocol_server_addr $proxy_protocol_server_port";`, ngx))
 	haproxy(t, fmt.Sprintf(`
 frontend f
 	mode http
 	bind 127.0.0.1:%d accept-proxy
 	http-request return status 200 content-type text/plain lf-string "%%[src] %%[dst] %%[dst_port]"
 `, hap))
-	awaitPort(t, ngx)
 	awaitPort(t, hap)
 	config := "internal 127.0.0.1\n"
 	type mapping struct {

@@ -28,26 +28,16 @@ func background(t *testing.T, name string, args ...string) {
 	})
 }
 
-// TestNginx serves a file from nginx over every route.
-func TestNginx(t *testing.T) {
-	t.Parallel()
-	need(t, "curl")
+// startNginx runs nginx with a server section and what listens on a port there,
+// and waits until it does. It may read dir.
+func startNginx(t *testing.T, dir string, port int, server string) {
+	t.Helper()
 	nginx := need(t, "nginx")
-	dir, p := t.TempDir(), port(t)
 	for _, d := range []string{dir, filepath.Dir(dir)} {
 		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	const size = 32<<20 + 5
-	f, err := os.Create(filepath.Join(dir, "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := writePattern(f, size); err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
 	conf := filepath.Join(dir, "nginx.conf")
 	text := fmt.Sprintf(`
 daemon off;
@@ -62,14 +52,32 @@ http {
 	fastcgi_temp_path %[1]s/fastcgi;
 	uwsgi_temp_path %[1]s/uwsgi;
 	scgi_temp_path %[1]s/scgi;
-	server { listen 127.0.0.1:%[2]d; root %[1]s; }
+	server { %[2]s }
 }
-`, dir, p)
+`, dir, server)
 	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	background(t, nginx, "-e", "stderr", "-c", conf)
-	awaitPort(t, p)
+	awaitPort(t, port)
+}
+
+// TestNginx serves a file from nginx over every route.
+func TestNginx(t *testing.T) {
+	t.Parallel()
+	need(t, "curl")
+	need(t, "nginx")
+	dir, p := t.TempDir(), port(t)
+	const size = 32<<20 + 5
+	f, err := os.Create(filepath.Join(dir, "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writePattern(f, size); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	startNginx(t, dir, p, fmt.Sprintf("listen 127.0.0.1:%d; root %s;", p, dir))
 	for _, r := range routes(t, &origin{port: p}) {
 		if r.tls {
 			continue

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -42,14 +41,8 @@ func TestPySocks(t *testing.T) {
 
 func TestNodeSocks(t *testing.T) {
 	t.Parallel()
-	node := need(t, "node")
-	const path = "NODE_PATH=/usr/share/nodejs:/usr/lib/nodejs"
-	probe := exec.Command(node, "-e", "require('socks').SocksClient")
-	probe.Env = append(os.Environ(), path)
-	if probe.Run() != nil {
-		skip(t, "node has no socks")
-	}
-	startSocksService(t).runScript(t, "socks_client.js", []string{path}, node)
+	node := needNode(t, "socks", "SocksClient")
+	startSocksService(t).runScript(t, "socks_client.js", []string{nodePath}, node)
 }
 
 // TestSocksify runs a program that knows no proxy under dante's client library.

@@ -3,11 +3,7 @@ package worker
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"net"
-	"strings"
 	"testing"
-	"time"
 )
 
 // FuzzAuto sends bytes to an auto service behind a PROXY protocol header, whose
@@ -30,21 +26,7 @@ func FuzzAuto(f *testing.F) {
 	}
 	f.Add([]byte("PROXY UNKNOWN\r\n" + requests[0]))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		conn, err := net.Dial("tcp", p.addrs[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		c := conn.(*net.TCPConn)
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-		go func() {
-			_, _ = c.Write(in)
-			_ = c.CloseWrite()
-		}()
-		answer, err := io.ReadAll(c)
-		if err != nil && strings.Contains(err.Error(), "timeout") {
-			t.Fatalf("%q: %v", in, err)
-		}
+		answer := answerTo(t, p.addrs[0], in)
 		if header, rest, ok := bytes.Cut(answer, []byte("\r\n")); ok && bytes.HasPrefix(header, []byte("PROXY ")) && !bytes.HasSuffix(in, rest) {
 			t.Fatalf("%q: %q came back", in, answer)
 		}

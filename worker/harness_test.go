@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -337,6 +338,28 @@ func serveAt(t testing.TB, port string, addrs []string, f func(addr string, c *n
 		}()
 	}
 	return port
+}
+
+// answerTo sends bytes and a FIN to an address, and returns what comes back until
+// the end of the connection, which must come.
+func answerTo(t *testing.T, addr string, in []byte) []byte {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := conn.(*net.TCPConn)
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	go func() {
+		_, _ = c.Write(in)
+		_ = c.CloseWrite()
+	}()
+	answer, err := io.ReadAll(c)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("%q: %v", in, err)
+	}
+	return answer
 }
 
 // echo sends everything back and finishes when the client does.

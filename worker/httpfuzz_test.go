@@ -4,11 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 )
 
 // FuzzProxy sends bytes through a whole proxy to an origin that understands one
@@ -25,20 +23,7 @@ func FuzzProxy(f *testing.F) {
 	p := startProxy(f, "internal 127.0.0.1\nnserver 127.0.0.1:1\nauth iponly\nallow * * 127.0.0.1 "+o.addr[strings.LastIndexByte(o.addr, ':')+1:]+" HTTP\nproxy -pPORT\n")
 	f.Fuzz(func(t *testing.T, in []byte) {
 		in = bytes.ReplaceAll(in, []byte("ORIGIN"), []byte(o.addr))
-		conn, err := net.Dial("tcp", p.addrs[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		c := conn.(*net.TCPConn)
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-		go func() {
-			_, _ = c.Write(in)
-			_ = c.CloseWrite()
-		}()
-		if _, err := io.Copy(io.Discard, c); err != nil && strings.Contains(err.Error(), "timeout") {
-			t.Fatalf("%q: %v", in, err)
-		}
+		answerTo(t, p.addrs[0], in)
 		got, err := o.take()
 		if err != nil {
 			t.Fatalf("%q: the origin got: %v", in, err)
