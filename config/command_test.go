@@ -33,6 +33,8 @@ func TestMessages(t *testing.T) {
 		{"external 01.2.3.4", `1:10: error: external: "01.2.3.4": expected an IPv4 or IPv6 address`},
 
 		{"maxconn 0", `1:9: error: maxconn: "0": expected a number from 1 to 10000000`},
+		{"maxbody -1", `1:9: error: maxbody: "-1": expected a number from 0 to 1125899906842624`},
+		{"maxbody 1m", `1:9: error: maxbody: "1m": expected a number from 0 to 1125899906842624`},
 		{"maxconn -1", `1:9: error: maxconn: "-1": expected a number from 1 to 10000000`},
 		{"maxconn +1", `1:9: error: maxconn: "+1": expected a number from 1 to 10000000`},
 		{"maxconn 010", `1:9: error: maxconn: "010": expected a number from 1 to 10000000`},

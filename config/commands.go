@@ -46,6 +46,7 @@ func init() {
 		"noforce":   {run: runForce, min: 0, max: 0, stateful: true},
 		"flush":     {run: runFlush, min: 0, max: 0, stateful: true},
 		"maxconn":   {run: runMaxConn, usage: "NUMBER", min: 1, max: 1, stateful: true},
+		"maxbody":   {run: runMaxBody, usage: "BYTES", min: 1, max: 1, stateful: true},
 		"backlog":   {run: runBacklog, usage: "NUMBER", min: 1, max: 1, stateful: true},
 		"timeouts":  {run: runTimeouts, usage: timeoutUsage, min: 1, max: 11, stateful: true},
 		"log":       {run: runLog, usage: "[FILE]", min: 0, max: 2, stateful: true},

@@ -195,6 +195,9 @@ type Service struct {
 	// MaxConn is the limit of open connections over all workers; 0 means what
 	// the descriptors allow, at most DefaultMaxConn.
 	MaxConn int `json:"maxconn"`
+	// MaxBody bounds the body of an HTTP request in bytes; 0 means that nothing
+	// does.
+	MaxBody int64 `json:"max_body,omitempty"`
 	// Force has a reload check the sessions of the service against its new
 	// rules, and end those that are not allowed any more.
 	Force bool `json:"force,omitempty"`

@@ -47,6 +47,15 @@ const (
 	maxBacklog = 1_000_000
 )
 
+// maxMaxBody is the bound of maxbody, in bytes.
+const maxMaxBody = 1 << 50
+
+func runMaxBody(l *loader, c call) {
+	if n, ok := l.number("maxbody", c.args[0], 0, maxMaxBody); ok {
+		l.st.maxBody = int64(n)
+	}
+}
+
 func runMaxConn(l *loader, c call) {
 	if n, ok := l.number("maxconn", c.args[0], 1, maxMaxConn); ok {
 		l.st.maxConn = n

@@ -28,7 +28,7 @@ func (l *loader) newOptions(kind Kind, c call) *options {
 		Kind: kind, Pos: c.name.pos, Listen: st.internal,
 		External4: st.external4, External6: st.external6,
 		Auth: slices.Clone(st.auth), ACL: -1,
-		MaxConn: st.maxConn, Force: st.force, Backlog: st.backlog, Timeouts: st.timeouts,
+		MaxConn: st.maxConn, MaxBody: st.maxBody, Force: st.force, Backlog: st.backlog, Timeouts: st.timeouts,
 		Log: st.log, LogFormat: st.logFormat, Splice: DefaultSplice,
 		UDPDestinations: kind.udpDestinations(),
 	}}

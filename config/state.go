@@ -19,6 +19,7 @@ type state struct {
 	// used them in their present state.
 	aclIndex  int
 	maxConn   int
+	maxBody   int64
 	force     bool
 	backlog   int
 	timeouts  Timeouts

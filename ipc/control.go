@@ -225,8 +225,11 @@ type Session struct {
 	// one of the daemon's own.
 	OldPID  int    `json:"old_pid,omitempty"`
 	Service string `json:"service"`
-	Client  string `json:"client"`
-	User    string `json:"user,omitempty"`
+	// Protocol is what the client of an auto service speaks: http, socks or tls;
+	// it is missing before the first byte has come.
+	Protocol string `json:"protocol,omitempty"`
+	Client   string `json:"client"`
+	User     string `json:"user,omitempty"`
 	// Op is the operation of the access lists that the session is for; it is
 	// missing while nothing has been asked for.
 	Op string `json:"op,omitempty"`

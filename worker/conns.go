@@ -32,6 +32,7 @@ func (s *session) describe() ipc.Session {
 		ID:       s.id,
 		Worker:   s.w.slot,
 		Service:  s.svc.ID,
+		Protocol: s.detected(),
 		User:     s.user,
 		Op:       s.opName(),
 		State:    phaseNames[s.phase],
@@ -66,6 +67,23 @@ func (s *session) describe() ipc.Session {
 		}
 	}
 	return d
+}
+
+// detected is the protocol that a client of an auto service speaks, "" before it is
+// known.
+func (s *session) detected() string {
+	if s.svc.Kind != config.Auto {
+		return ""
+	}
+	switch s.protocol {
+	case protoHTTP:
+		return "http"
+	case protoSocks:
+		return "socks"
+	case protoTLS:
+		return "tls"
+	}
+	return ""
 }
 
 // opNames has the name of each operation, by its bit.

@@ -218,9 +218,10 @@ func (s *session) allowedAddr(addr netip.Addr) bool {
 }
 
 // note keeps the reason of a failed attempt; the last one is reported, but a
-// failed connection says more than a refused address.
+// failed connection says more than a refused address, and that an address is the
+// daemon's own more than either.
 func (d *dialState) note(c code, errno unix.Errno) {
-	if d.code == codeOK || c >= codeSocket {
+	if d.code == codeOK || c >= codeSocket && d.code != codeLoop {
 		d.code, d.errno = c, errno
 	}
 }

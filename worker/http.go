@@ -8,7 +8,6 @@ import (
 
 	"3proxyd/config"
 	"3proxyd/ipc"
-	"3proxyd/proto/hostport"
 	"3proxyd/proto/http1"
 	"3proxyd/relay"
 )
@@ -38,6 +37,7 @@ type httpState struct {
 	pinned     bool         // authentication belongs to the connection: not shared
 	pins       bool         // this request authenticates its connection
 	expect     bool         // the client waits for 100 (Continue) before it sends the body
+	asterisk   bool         // OPTIONS of the server as a whole
 	format     http1.Format // of a page of the proxy's own
 	body       bodyKind
 	bodyLeft   int64
@@ -61,6 +61,8 @@ type httpState struct {
 	respChunks http1.Chunked
 	respScan   http1.Scan
 	resp       relay.Buffer // part of a response head
+	// interims and interimBytes are of the interim responses so far.
+	interims, interimBytes int32
 
 	active int64 // of bytes that do not pass through the flows
 	served int   // requests answered on this connection
@@ -238,49 +240,11 @@ func (h *httpClient) noteRequestLine(r *http1.Request) {
 		return
 	}
 	line := append(s.w.scratch[:0], r.Method...)
-	line = appendTargetText(append(line, ' '), r.Target)
+	line = appendTargetText(append(line, ' '), r.Method, r.Target)
 	line = append(line, " HTTP/1."...)
 	line = append(line, '0'+byte(r.Minor))
 	s.text.Release(s.w.loop)
 	s.text.Append(s.w.loop, line)
-}
-
-// appendTargetText appends a request target without its userinfo (RFC 3986
-// section 3.2.1). Such a target is refused, but it is logged. Where no host can be
-// made out, because of a slash in the password for example, all up to the last @
-// may be userinfo.
-func appendTargetText(line, target []byte) []byte {
-	last := bytes.LastIndexByte(target, '@')
-	if last < 0 || target[0] == '/' && !bytes.Contains(target, []byte("//")) {
-		return append(line, target...)
-	}
-	start, known := authorityStart(target[:last])
-	end := len(target)
-	if i := bytes.IndexAny(target[start:], "/?#"); i >= 0 {
-		end = start + i
-	}
-	at := bytes.LastIndexByte(target[start:end], '@')
-	if at >= 0 && known {
-		last = start + at
-	} else if _, _, _, ok := hostport.ParseAuthority(target[start:end]); ok && known {
-		return append(line, target...)
-	}
-	line = append(line, target[:start]...)
-	return append(line, target[last+1:]...)
-}
-
-// authorityStart returns where the authority of a target begins. It is not known
-// for certain when a scheme is not followed by two slashes.
-func authorityStart(target []byte) (start int, known bool) {
-	known = true
-	if i := bytes.Index(target, []byte("//")); i >= 0 {
-		start = i
-	} else if i := bytes.IndexAny(target, `/\`); i > 0 && target[i-1] == ':' {
-		start, known = i, false
-	} else {
-		return 0, true
-	}
-	return len(target) - len(bytes.TrimLeft(target[start:], `/\`)), known
 }
 
 // operation returns what a method is to the access lists.
@@ -385,13 +349,28 @@ func (h *httpClient) OnEOF(*relay.Conn) {
 	s := (*session)(h)
 	switch {
 	case s.phase == phaseExchange:
-		s.fail(codeClientReset)
-	case s.buf.Len() > 0:
+		h.cutShort()
+	case len(bytes.Trim(s.buf.Bytes(), "\r\n")) > 0:
 		h.forgetTarget()
-		s.fail(codeHTTPError)
+		h.answer(400, codeHTTPError, reasonIncomplete, false)
 	default:
 		s.endQuietly()
 	}
+}
+
+const reasonIncomplete = "the request is not complete"
+
+// cutShort handles a client that has finished sending within the body of its
+// request (RFC 9112 section 8). When the answer is under way already it is passed
+// on to its end, and the server is told.
+func (h *httpClient) cutShort() {
+	s := (*session)(h)
+	if !s.http.answering {
+		h.answer(400, codeHTTPError, reasonIncomplete, false)
+		return
+	}
+	s.http.closing = true
+	s.srv.Shutdown()
 }
 
 // endQuietly ends a session between requests: there is nothing to log unless
@@ -425,12 +404,13 @@ func (h *httpClient) OnSent(*relay.Conn) {
 // OnFlow comes when the body of a request of known length has been read.
 func (h *httpClient) OnFlow(f *relay.Flow) {
 	s := (*session)(h)
-	if f.EOF() {
-		s.fail(codeClientReset)
-		return
-	}
+	eof := f.EOF()
 	s.out += f.Moved()
 	s.up = relay.Flow{}
+	if eof {
+		h.cutShort()
+		return
+	}
 	h.requestSent()
 }
 

@@ -615,12 +615,27 @@ func TestFieldsOfOneHop(t *testing.T) {
 // OPTIONS * to the proxy is answered by it, to another server by that one.
 func TestOptionsOfServer(t *testing.T) {
 	o := startOrigin(t, say(ok("hello"), true))
-	p := startProxy(t, "internal 127.0.0.1\nproxy -pPORT\nproxy -pPORT\n")
+	// Of mixed.test one address is the proxy's, nobody listens at the other.
+	p := startProxy(t, "internal 127.0.0.1\nnsrecord self.test 127.0.0.1\nnsrecord mixed.test 127.0.0.1\nnsrecord mixed.test 127.0.0.3\nproxy -pPORT\nproxy -pPORT\n")
 	c := p.client(0)
 	for _, host := range p.addrs {
 		c.send("OPTIONS * HTTP/1.1\r\nHost: %s\r\n\r\n", host)
 		if resp := c.want("OPTIONS", 200, ""); !strings.Contains(resp.Header.Get("Allow"), "CONNECT") {
 			t.Errorf("%s: %v", host, resp.Header)
+		}
+	}
+	for _, name := range []string{"self.test", "mixed.test"} {
+		for _, request := range []string{"OPTIONS * HTTP/1.1\r\nHost: %[1]s\r\n", "OPTIONS http://%[1]s HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab"} {
+			request, body, _ := strings.Cut(request, "\r\n\r\n")
+			host := name + p.addrs[1][strings.LastIndexByte(p.addrs[1], ':'):]
+			c.send(strings.TrimSuffix(request, "\r\n")+"\r\n\r\n"+body, host)
+			if resp := c.want("OPTIONS", 200, ""); !strings.Contains(resp.Header.Get("Allow"), "CONNECT") {
+				t.Errorf("%s: %v", host, resp.Header)
+			}
+			c.send("GET http://%s/ HTTP/1.1\r\nHost: x\r\n\r\n", host)
+			c.want("GET", 508, "")
+			c.send("OPTIONS http://%s/ HTTP/1.1\r\nHost: x\r\n\r\n", host)
+			c.want("OPTIONS", 508, "")
 		}
 	}
 	c.send("OPTIONS * HTTP/1.1\r\nHost: %s\r\n\r\n", o.addr)

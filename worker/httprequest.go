@@ -37,9 +37,13 @@ func (h *httpClient) take(r *http1.Request, rest []byte, buffered bool, n int) {
 		h.keepRest(rest, buffered, n)
 		h.answerRefused(codeNoUser, 0)
 		return
-	case r.MaxForwards == 0, r.Form == http1.AsteriskForm && s.addr.IsValid() && s.isOwn(s.addr):
+	case r.MaxForwards == 0, st.asterisk && s.addr.IsValid() && s.isOwn(s.addr):
 		h.keepRest(rest, buffered, n)
 		h.finalRecipient(r, creds)
+		return
+	case s.svc.MaxBody > 0 && r.ContentLength > s.svc.MaxBody:
+		h.keepRest(rest, buffered, n)
+		h.answer(http1.ErrBodyLong.Status, codeHTTPError, http1.ErrBodyLong.Text, true)
 		return
 	}
 	if s.op == config.OpHTTPConnect {
@@ -95,10 +99,12 @@ func (h *httpClient) note(r *http1.Request) {
 	st.head = string(r.Method) == "HEAD"
 	st.keepClient = r.KeepAlive
 	st.upgrade, st.expect = r.Upgrade, r.Expect100
+	st.asterisk = string(r.Path) == "*"
 	st.format = r.ErrorFormat()
 	switch {
 	case r.Chunked:
 		st.body = bodyChunked
+		st.chunks.Limit = s.svc.MaxBody
 	case r.ContentLength > 0:
 		st.body, st.bodyLeft = bodyLength, r.ContentLength
 	}
@@ -192,7 +198,7 @@ func (h *httpClient) idle() *upstream {
 	st := s.http
 	if u := s.srv; u != nil {
 		s.srv = nil
-		if u.serves(s) && !u.HangupSeen() {
+		if u.serves(s) && !u.HangupSeen() && !u.MayRead() {
 			return u
 		}
 		s.w.freeUpstream(u)
@@ -296,6 +302,10 @@ type requestOpener struct{}
 func (requestOpener) opened(s *session) {
 	st := s.http
 	s.srv.SetHandler((*httpServer)(s))
+	if s.srv.HasInput() {
+		(*httpServer)(s).broken("the server has sent something before it was asked")
+		return
+	}
 	used := (*httpClient)(s).send(st.out.Bytes(), s.buf.Bytes())
 	if used < 0 {
 		return
@@ -307,6 +317,11 @@ func (requestOpener) opened(s *session) {
 }
 
 func (requestOpener) refused(s *session, c code, errno unix.Errno) {
+	if c == codeLoop && s.http.asterisk {
+		s.code = codeOK
+		(*httpClient)(s).answerOptions()
+		return
+	}
 	(*httpClient)(s).answerRefused(c, errno)
 }
 
@@ -383,6 +398,7 @@ func (h *httpClient) retry() {
 	addr := s.srv.addr
 	s.dropUpstream()
 	s.http.reused = false
+	s.http.interims, s.http.interimBytes = 0, 0
 	s.http.resp.Release(s.w.loop)
 	s.http.respScan = http1.Scan{}
 	s.out = 0

@@ -64,7 +64,10 @@ func (h *httpServer) parse(in []byte, buffered bool) {
 			h.final(r, in[n:])
 			return
 		}
-		h.interim(r)
+		if !h.interim(r, n) {
+			h.broken("too many interim responses")
+			return
+		}
 		s.countIn(n)
 		in = in[n:]
 		if len(in) == 0 {
@@ -89,20 +92,43 @@ func (h *httpServer) keepHead(in []byte, buffered bool) {
 	h.awaitClient()
 }
 
-// interim passes a 1xx response on, which HTTP/1.0 does not know.
-func (h *httpServer) interim(r *http1.Response) {
+const (
+	// maxInterims and maxInterimBytes bound the interim responses to a request: a
+	// server could go on with them for ever.
+	maxInterims     = 256
+	maxInterimBytes = 256 << 10
+)
+
+// interim passes on a 1xx response of n bytes, which HTTP/1.0 does not know. It
+// reports whether there may be another.
+func (h *httpServer) interim(r *http1.Response, n int) bool {
 	s := (*session)(h)
-	s.http.retryable = false // the server is answering
-	if s.http.minor == 0 {
-		return
+	st := s.http
+	st.retryable = false // the server is answering
+	if r.Status == 100 {
+		st.expect = false // the body is coming now
 	}
-	s.cli.Write(http1.AppendResponseHead(s.w.scratch[:0], r, http1.ResponseOptions{Via: s.svc.via}))
+	st.interims++
+	st.interimBytes += int32(n)
+	if st.interims > maxInterims || st.interimBytes > maxInterimBytes {
+		return false
+	}
+	if st.minor > 0 {
+		s.cli.Write(http1.AppendResponseHead(s.w.scratch[:0], r, http1.ResponseOptions{Via: s.svc.via}))
+	}
+	return true
 }
 
 // final passes the head of the response on, with what of the body has come.
 func (h *httpServer) final(r *http1.Response, rest []byte) {
 	s := (*session)(h)
 	st := s.http
+	if r.Status == 408 && !r.KeepAlive && st.reused && st.retryable && st.out.Len() > 0 {
+		// Said when an idle connection is closed; the request has not been read
+		// (RFC 9110 section 15.5.9).
+		(*httpClient)(s).retry()
+		return
+	}
 	st.out.Release(s.w.loop)
 	if r.Status == 101 {
 		h.switchProtocols(r, rest)
@@ -116,9 +142,8 @@ func (h *httpServer) final(r *http1.Response, rest []byte) {
 	}
 	st.chunked, st.untilClose = r.Body == http1.BodyChunked, r.Body == http1.BodyUntilClose
 	st.dechunk = st.chunked && st.minor == 0
-	// When the request has not been read whole, what is left of it cannot be
-	// told from the next one.
-	st.closing = !st.keepClient || !st.sent || st.dechunk || st.untilClose || s.w.draining
+	st.closing = !st.keepClient || st.dechunk || st.untilClose || s.w.draining ||
+		!st.sent && !(*httpClient)(s).restShort()
 	if connectionAuth(r.Fields, "WWW-Authenticate") {
 		st.pinned = true
 	}
@@ -309,6 +334,7 @@ func (h *httpServer) switchProtocols(r *http1.Response, rest []byte) {
 func (h *httpServer) done(surplus bool) {
 	s := (*session)(h)
 	st := s.http
+	(*httpClient)(s).haltUpload()
 	s.log()
 	if u := s.srv; st.keepServer && !surplus && !u.HangupSeen() {
 		h.keepUpstream(u)
@@ -317,7 +343,7 @@ func (h *httpServer) done(surplus bool) {
 	}
 	switch {
 	case !st.closing:
-		(*httpClient)(s).nextRequest()
+		(*httpClient)(s).answered(true)
 	case !st.keepClient && st.sent && s.buf.Len() == 0 && s.cli.Pending() == 0 && !s.cli.MayRead():
 		// The client has announced that it sends nothing more, and has not.
 		s.release()

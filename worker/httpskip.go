@@ -1,5 +1,7 @@
 package worker
 
+import "3proxyd/relay"
+
 // maxSkippedBody bounds in bytes the body of a refused request that is read and
 // dropped so that its client can go on with the connection; a longer one ends
 // it.
@@ -18,6 +20,33 @@ func (h *httpClient) skippable() bool {
 		return false
 	}
 	return st.body == bodyChunked || st.bodyLeft <= maxSkippedBody
+}
+
+// restShort reports whether what is left of the request's body may be skipped
+// after an early answer of the server. A chunked one may turn out to be too long.
+func (h *httpClient) restShort() bool {
+	st := h.http
+	left := st.bodyLeft
+	switch {
+	case st.body == bodyChunked:
+		left = st.chunks.Left()
+	case h.up.Active():
+		left = h.up.Left()
+	}
+	return !st.expect && left <= maxSkippedBody
+}
+
+// haltUpload stops the request's body on its way to a server that does not want
+// the rest of it.
+func (h *httpClient) haltUpload() {
+	s := (*session)(h)
+	if !s.up.Active() {
+		return
+	}
+	s.http.bodyLeft = s.up.Left()
+	s.out += s.up.Moved()
+	s.up.Stop()
+	s.up = relay.Flow{}
 }
 
 // skipBody reads and drops the body of a request that has been answered.

@@ -149,9 +149,47 @@ func TestTargetText(t *testing.T) {
 		"u:p/w@h:443":               "h:443",
 		"ftp://h/p@q":               "ftp://h/p@q",
 		"/p@q":                      "/p@q",
+		"u:12/w@h:443":              "h:443",
+		"u:12?w@h:443":              "h:443",
+		"u:12#w@h:443":              "h:443",
+		"http://u:12#w@h/":          "http://h/",
+		"http://h:80/p@q":           "http://h:80/p@q",
+		"http://u:p%40h/":           "http:///",
+		"http://u:p@q%40h/a":        "http:///a",
+		"u:p%40h:443":               "",
+		"http://h/%40":              "http://h/%40",
+		"http://h/a@b%40":           "http://h/a@b%40",
+		"/a//b%40":                  "/a//b%40",
 	} {
-		if got := string(appendTargetText(nil, []byte(in))); got != want {
+		if got := string(appendTargetText(nil, []byte("GET"), []byte(in))); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+// Nothing of the userinfo of a CONNECT request is logged, wherever its host seems
+// to end, nor of a request line that cannot be told apart.
+func TestRefusedUserinfo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	p := startProxy(t, "log "+path+"\nlogformat \"L%T\"\ninternal 127.0.0.1\nproxy -pPORT\n")
+	lines := []string{
+		"CONNECT u:12/s3cret@h:443 HTTP/1.1", "CONNECT s3cret:12/w@h:443 HTTP/1.1", "CONNECT http://s3cret:12/w@h:443 HTTP/1.1",
+		"CONNECT u:12?s3cret@h:443 HTTP/1.1", "CONNECT u:12#s3cret@h:443 HTTP/1.1", "CONNECT u:s3cret%40h:443 HTTP/1.1",
+		"CONNECT u:s3 cret@h:443 HTTP/1.1", "CONNECT u:s3cret cret@h:443 HTTP/1.1",
+		"GET http://u:s3cret cret@h/ HTTP/1.1", "GET http://u:s3cret%40h/ HTTP/1.1", "GET http://u:12#s3cret@h/ HTTP/1.1",
+		"GET http://u:s3cret@h/ HTTP/2.0", "GET ftp://u:s3cret@h/ HTTP/1.1", "GET http://u:s3cret HTTP/1.1@h/ HTTP/1.1",
+	}
+	for _, line := range lines {
+		c := p.client(0)
+		c.send(line + "\r\nHost: h\r\n\r\n")
+		resp, body := c.answer("GET")
+		if resp.StatusCode < 400 || !resp.Close || strings.Contains(body, "s3cret") {
+			t.Errorf("%s: %d, close %v, %q", line, resp.StatusCode, resp.Close, body)
+		}
+	}
+	for _, line := range waitLines(t, path, len(lines)) {
+		if strings.Contains(line, "s3c") {
+			t.Errorf("logged: %q", line)
 		}
 	}
 }
@@ -162,7 +200,10 @@ func FuzzTargetText(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, target string) {
-		got := string(appendTargetText([]byte("GET "), []byte(target)))
+		if got := string(appendTargetText(nil, []byte("CONNECT"), []byte(target))); strings.Contains(got, "@") {
+			t.Fatalf("%q became %q", target, got)
+		}
+		got := string(appendTargetText([]byte("GET "), []byte("GET"), []byte(target)))
 		rest, found := strings.CutPrefix(got, "GET ")
 		if !found || len(rest) > len(target) {
 			t.Fatalf("%q became %q", target, got)

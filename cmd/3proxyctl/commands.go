@@ -154,7 +154,7 @@ func (s *session) conns(ctx context.Context) error {
 		if c.OldPID != 0 {
 			worker += fmt.Sprintf(" of pid %d", c.OldPID)
 		}
-		_, err := fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", worker, c.ID, c.Service, c.Client,
+		_, err := fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", worker, c.ID, serviceOf(&c), c.Client,
 			orDash(printable(c.User)), orDash(c.Op), orDash(printable(c.Target)), orDash(c.Server), c.State,
 			duration(c.AgeSec), size(c.BytesIn), size(c.BytesOut))
 		return err
@@ -164,6 +164,16 @@ func (s *session) conns(ctx context.Context) error {
 	}
 	_ = t.Flush() // an error of writing is kept by output
 	return err
+}
+
+// serviceOf is the service of a session, with the protocol that a client of auto
+// speaks: auto/http@ADDRESS.
+func serviceOf(c *ipc.Session) string {
+	kind, at, found := strings.Cut(c.Service, "@")
+	if c.Protocol == "" || !found {
+		return c.Service
+	}
+	return kind + "/" + printable(c.Protocol) + "@" + at
 }
 
 func (s *session) reload(ctx context.Context) error {

@@ -64,7 +64,7 @@ func TestCommands(t *testing.T) {
 			Workers:  []ipc.WorkerStats{{Slot: 0, Loop: map[string]uint64{"turns": 123}}},
 		},
 		"GET /v1/conns": []ipc.Session{
-			{ID: 1, Service: "proxy@1.2.3.4:5", Client: "10.0.0.1:99", Op: "BIND", Target: "evil\x1b[2J:80", AgeSec: 61, BytesIn: 2048},
+			{ID: 1, Service: "auto@1.2.3.4:5", Protocol: "http", Client: "10.0.0.1:99", Op: "BIND", Target: "evil\x1b[2J:80", AgeSec: 61, BytesIn: 2048},
 		},
 		"POST /v1/reload": ipc.ReloadResult{Generation: 4, Changed: true, Added: []string{"socks@1.2.3.4:6"}},
 		"POST /v1/drain":  ipc.DrainResult{Draining: []int{1}},
@@ -72,7 +72,7 @@ func TestCommands(t *testing.T) {
 	for command, wants := range map[string][]string{
 		"status":                         {"pid 42, running for 1h01m", "backoff, next in 4s", "killed by signal 11", "1.2.3.4:5", "warning: too few descriptors", "unlimited"},
 		"stats":                          {"5.0 MiB", "denied 4", "123"},
-		"conns":                          {"10.0.0.1:99", "BIND", "evil?[2J:80", "1m01s", "2.0 KiB"},
+		"conns":                          {"auto/http@1.2.3.4:5", "10.0.0.1:99", "BIND", "evil?[2J:80", "1m01s", "2.0 KiB"},
 		"reload":                         {"generation 4 is in force: 0 services kept, 1 added", "added socks@1.2.3.4:6"},
 		"drain --worker 1 --timeout 2.5": {"worker 1 drains"},
 	} {

@@ -43,6 +43,10 @@ const (
 // It takes sizes of hexadecimal digits, no blanks around them, CRLF as line end.
 // Extensions are dropped by Pass: they end at each hop (RFC 9112 section 7.1.1).
 type Chunked struct {
+	// Limit bounds the data of the body in bytes; 0 means that nothing does. A
+	// body is refused with 413 at the size of the chunk that exceeds it.
+	Limit    int64
+	total    int64 // of the sizes so far, with a Limit
 	left     int64 // of the chunk's size, then of its data
 	ext      int32 // bytes of extensions so far
 	trailer  int32 // bytes of the trailer section so far
@@ -266,6 +270,12 @@ func (c *Chunked) sizeEnd(b byte) *Error {
 	next := chunkData
 	if c.left == 0 {
 		next = trailerStart
+	}
+	if c.Limit > 0 {
+		if c.left > c.Limit-c.total {
+			return ErrBodyLong
+		}
+		c.total += c.left
 	}
 	return c.expect(b, '\n', next, errChunkSize)
 }

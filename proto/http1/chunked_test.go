@@ -181,6 +181,40 @@ func TestChunkedBad(t *testing.T) {
 	}
 }
 
+// A body is refused at the size of the chunk that makes it too long, in pieces of
+// any size, before any of its data.
+func TestChunkedLimit(t *testing.T) {
+	for _, test := range []struct {
+		in   string
+		good string // the data before the refusal
+		ok   bool
+	}{
+		{"a\r\n0123456789\r\n0\r\n\r\n", "0123456789", true},
+		{"5\r\n01234\r\n5\r\n56789\r\n0\r\nA: b\r\n\r\n", "0123456789", true},
+		{"0\r\n\r\n", "", true},
+		{"b\r\n0123456789a\r\n0\r\n\r\n", "", false},
+		{"5;x\r\n01234\r\n6\r\n567890\r\n", "01234", false},
+		{"a\r\n0123456789\r\n1\r\n0\r\n", "0123456789", false},
+		{"fffffffffffffff\r\n", "", false},
+		{"1\r\n0\r\nfffffffffffffff\r\n", "0", false},
+	} {
+		for piece := 1; piece <= len(test.in); piece++ {
+			c := Chunked{Limit: 10}
+			var data []byte
+			var err error
+			for in := test.in; in != "" && err == nil && !c.Done(); {
+				var n int
+				var d []byte
+				n, d, _, err = c.Next([]byte(in[:min(piece, len(in))]))
+				data, in = append(data, d...), in[n:]
+			}
+			if string(data) != test.good || (err == nil) != test.ok || err != nil && err != ErrBodyLong {
+				t.Errorf("%q by %d: %q, %v", test.in, piece, data, err)
+			}
+		}
+	}
+}
+
 func TestChunkedSkip(t *testing.T) {
 	var c Chunked
 	head := []byte("3fffffff\r\nab")

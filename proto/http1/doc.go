@@ -6,7 +6,7 @@
 // A proxy and its neighbours must agree where each message ends. So every
 // message whose length could be read in two ways is refused: line ends other
 // than CRLF in requests, folded lines, blanks before a colon, more than one
-// Content-Length, Content-Length with Transfer-Encoding, any coding but
+// Content-Length (in responses: different ones), Content-Length with Transfer-Encoding, any coding but
 // chunked.
 package http1
 
@@ -75,6 +75,9 @@ var (
 	errMaxForwards   = &Error{400, "malformed Max-Forwards"}
 	errProxyAuth     = &Error{400, "more than one Proxy-Authorization"}
 	errContent       = &Error{400, "content in a request that cannot have any"}
+
+	// ErrBodyLong refuses a body that is longer than its limit.
+	ErrBodyLong = &Error{413, "the body is longer than allowed"}
 
 	errChunkSize   = &Error{400, "malformed chunk size"}
 	errChunkEnd    = &Error{400, "malformed end of a chunk"}

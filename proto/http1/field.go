@@ -113,6 +113,7 @@ func classifyLong(name []byte) fieldKind {
 // about the connection.
 type framing struct {
 	length      int64 // -1: no Content-Length
+	fold        bool  // one length given several times is one
 	codings     int   // number of Transfer-Encoding lines
 	chunked     bool
 	close       bool
@@ -127,7 +128,7 @@ type framing struct {
 func (fr *framing) add(f *Field) *Error {
 	switch f.kind {
 	case kindContentLength:
-		return fr.addLength(f.Value)
+		return fr.addLength(f)
 	case kindTransferEncoding:
 		return fr.addCoding(f.Value)
 	case kindConnection, kindProxyConnection:
@@ -139,16 +140,42 @@ func (fr *framing) add(f *Field) *Error {
 	return nil
 }
 
-func (fr *framing) addLength(value []byte) *Error {
+func (fr *framing) addLength(f *Field) *Error {
+	if fr.fold {
+		return fr.foldLength(f)
+	}
 	if fr.length >= 0 {
 		return errLengthTwice
 	}
-	n, ok := parseDigits(value, 19)
+	n, ok := parseDigits(f.Value, 19)
 	if !ok {
 		return errLength
 	}
 	fr.length = n
 	return nil
+}
+
+// foldLength takes a list of lengths that are all the same, which is one (RFC
+// 9112 section 6.3, case 5). Only the first field is sent on.
+func (fr *framing) foldLength(f *Field) *Error {
+	if fr.length >= 0 {
+		f.kind = kindHop
+	}
+	for list := f.Value; ; {
+		var element []byte
+		element, list = nextElement(list)
+		n, ok := parseDigits(element, 19)
+		switch {
+		case !ok:
+			return errLength
+		case fr.length >= 0 && n != fr.length:
+			return errLengthTwice
+		}
+		fr.length = n
+		if list == nil {
+			return nil
+		}
+	}
 }
 
 func (fr *framing) addCoding(value []byte) *Error {

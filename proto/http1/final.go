@@ -2,7 +2,7 @@ package http1
 
 // AppendOptions appends the answer of the last recipient of OPTIONS (RFC 9110
 // section 9.3.7). Only Close and HTTP10 of o count.
-func AppendOptions(dst []byte, _ *Request, o ErrorOptions) []byte {
+func AppendOptions(dst []byte, o ErrorOptions) []byte {
 	dst = append(dst, "HTTP/1.1 200 OK\r\nAllow: GET, HEAD, POST, PUT, DELETE, PATCH, CONNECT, OPTIONS, TRACE\r\n"...)
 	dst = appendConnection(appendLength(dst, 0), false, o.Close, o.HTTP10)
 	return append(dst, "\r\n"...)

@@ -55,8 +55,9 @@ func (r *Response) Reset() {
 // same ones. An error is an *Error with status 502; the connection cannot be
 // used further.
 //
-// Lines may end with LF only and blanks before a colon are dropped: such
-// servers exist, and AppendResponseHead writes the head anew.
+// Lines may end with LF only, blanks before a colon are dropped, and one length
+// given several times is one: such servers exist, and AppendResponseHead writes the
+// head anew.
 func (r *Response) Parse(buf []byte, head, connect bool) (n int, err error) {
 	scan := r.Scan
 	end, e := scan.endOfHead(buf, false)
@@ -100,7 +101,7 @@ func (r *Response) parseHead(b []byte, head, connect bool) *Error {
 	if r.Fields, err = parseFields(r.Fields, rest, true); err != nil {
 		return errResponse
 	}
-	fr := framing{length: -1}
+	fr := framing{length: -1, fold: true}
 	tunnel := connect && r.Status/100 == 2
 	for i := range r.Fields {
 		f := &r.Fields[i]

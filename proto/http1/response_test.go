@@ -42,8 +42,14 @@ var responsesRefused = []struct{ name, in string }{
 	{"too large", ok("A: " + strings.Repeat("a", MaxHead))},
 	{"without end", "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("a", MaxHead)},
 	{"length and chunked", ok("Content-Length: 5", "Transfer-Encoding: chunked")},
-	{"two lengths", ok("Content-Length: 5", "Content-Length: 5")},
-	{"length list", ok("Content-Length: 5, 5")},
+	{"two lengths", ok("Content-Length: 5", "Content-Length: 6")},
+	{"three lengths", ok("Content-Length: 5", "Content-Length: 5", "Content-Length: 6")},
+	{"length list", ok("Content-Length: 5, 6")},
+	{"list and length", ok("Content-Length: 5, 5", "Content-Length: 6")},
+	{"list with an empty element", ok("Content-Length: 5,")},
+	{"list with an empty first element", ok("Content-Length: , 5")},
+	{"second length empty", ok("Content-Length: 5", "Content-Length:")},
+	{"lengths and chunked", ok("Content-Length: 5, 5", "Transfer-Encoding: chunked")},
 	{"length empty", ok("Content-Length:")},
 	{"length negative", ok("Content-Length: -1")},
 	{"length junk", ok("Content-Length: 1x")},
@@ -64,6 +70,27 @@ func TestResponseRefused(t *testing.T) {
 			if n, err := r.Parse([]byte(c.in), head, false); n != 0 || statusOf(err) != 502 {
 				t.Errorf("%s: %d, %v", c.name, n, err)
 			}
+		}
+	}
+}
+
+// One length that is given several times is one, and is sent on once.
+func TestResponseLengthFolded(t *testing.T) {
+	for _, fields := range [][]string{
+		{"Content-Length: 5", "Content-Length: 5"},
+		{"Content-Length: 5, 5"},
+		{"Content-Length: 5,5 ,\t5", "content-length: 05"},
+	} {
+		in := ok(append(fields, "A: b")...)
+		var r Response
+		n, err := r.Parse([]byte(in), false, false)
+		if n != len(in) || err != nil || r.ContentLength != 5 || r.Body != BodyLength {
+			t.Errorf("%q: %d, %v, length %d", in, n, err, r.ContentLength)
+			continue
+		}
+		const want = "HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 5\r\nA: b\r\n\r\n"
+		if got := string(AppendResponseHead(nil, &r, ResponseOptions{})); got != want {
+			t.Errorf("%q is sent on as %q", in, got)
 		}
 	}
 }

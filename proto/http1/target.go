@@ -46,12 +46,16 @@ func (r *Request) parseRequestLine(line []byte) *Error {
 	if n > MaxTarget {
 		return errTargetLong
 	}
-	r.Target, line = line[:n:n], line[n+1:]
-	minor, err := parseVersion(line)
+	target := line[:n:n]
+	minor, err := parseVersion(line[n+1:])
+	if err == errVersion {
+		// What is in front of it need not be the target.
+		return err
+	}
+	r.Target, r.Minor = target, minor
 	if err != nil {
 		return err
 	}
-	r.Minor = minor
 	return r.parseTarget()
 }
 
