@@ -33,9 +33,44 @@ func TestAnyTarget(t *testing.T) {
 		"another weekday":            {[]config.Rule{{Weekdays: 1 << 3}, allow}, Allow, 1},
 		"denied to others before it": {[]config.Rule{{Users: []string{"bob"}}, allow}, Allow, 1},
 	} {
-		r := &Request{User: "ann", Client: addr("10.0.0.1"), Op: config.OpUDPAssoc, AnyTarget: true}
+		r := &Request{User: "ann", Client: addr("10.0.0.1"), Op: config.OpUDPAssoc, AnyAddr: true, AnyPort: true}
 		if v, rule := Compile(c.rules).Check(r); v != c.verdict || rule != c.rule {
 			t.Errorf("%s: %v by %d, want %v by %d", name, v, rule, c.verdict, c.rule)
+		}
+	}
+}
+
+// TestAnyPort asks about a request whose port is not known yet, as that of a BIND
+// may be, and about one whose address is not.
+func TestAnyPort(t *testing.T) {
+	denied := config.Rule{Targets: ranges("10.0.0.1")}
+	deniedName := config.Rule{TargetHosts: patterns("bad.example")}
+	port80 := []config.PortRange{{From: 80, To: 80}}
+	only := config.Rule{Allow: true, Targets: ranges("10.0.0.2")}
+	allow := config.Rule{Allow: true}
+	for name, c := range map[string]struct {
+		rules   []config.Rule
+		r       Request
+		verdict Verdict
+	}{
+		"address denied":            {[]config.Rule{denied, allow}, Request{Addr: addr("10.0.0.1"), AnyPort: true}, Deny},
+		"carried address denied":    {[]config.Rule{denied, allow}, Request{Addr: addr("64:ff9b::10.0.0.1"), AnyPort: true}, Deny},
+		"another denied":            {[]config.Rule{denied, allow}, Request{Addr: addr("10.0.0.2"), AnyPort: true}, Allow},
+		"a port denied":             {[]config.Rule{{Ports: port80}, allow}, Request{Addr: addr("10.0.0.2"), AnyPort: true}, Allow},
+		"a port of it allowed":      {[]config.Rule{{Allow: true, Ports: port80, Targets: ranges("10.0.0.1")}}, Request{Addr: addr("10.0.0.1"), AnyPort: true}, Allow},
+		"another allowed":           {[]config.Rule{only}, Request{Addr: addr("10.0.0.1"), AnyPort: true}, NoMatch},
+		"name denied":               {[]config.Rule{deniedName, allow}, Request{Host: "bad.example", AnyPort: true}, Deny},
+		"name may be allowed":       {[]config.Rule{only}, Request{Host: "a.example", AnyPort: true}, Allow},
+		"name has no address":       {[]config.Rule{only}, Request{Host: "a.example", NoAddr: true, AnyPort: true}, NoMatch},
+		"its address may be denied": {[]config.Rule{denied, allow}, Request{Host: "a.example", AnyPort: true}, Allow},
+		"any address, port allowed": {[]config.Rule{{Allow: true, Ports: port80}}, Request{AnyAddr: true, Port: 80}, Allow},
+		"any address, another port": {[]config.Rule{{Allow: true, Ports: port80}}, Request{AnyAddr: true, Port: 81}, NoMatch},
+		"any address, port denied":  {[]config.Rule{{Ports: port80}, allow}, Request{AnyAddr: true, Port: 80}, Deny},
+		"any address, some denied":  {[]config.Rule{denied, deniedName, allow}, Request{AnyAddr: true, Port: 80}, Allow},
+	} {
+		c.r.Client, c.r.Op = addr("10.0.0.9"), config.OpBind
+		if v, rule := Compile(c.rules).Check(&c.r); v != c.verdict {
+			t.Errorf("%s: %v by %d, want %v", name, v, rule, c.verdict)
 		}
 	}
 }
@@ -56,9 +91,11 @@ func TestAnyTargetIsNotNarrower(t *testing.T) {
 			if verdict != Allow {
 				continue
 			}
-			r.AnyTarget = true
-			if v, _ := l.Check(&r); v != Allow {
-				t.Fatalf("%v without a target, allowed by %d\nrequest %+v\nrules %+v", v, rule, r, rules)
+			for _, open := range []Request{{AnyAddr: true}, {AnyPort: true}, {AnyAddr: true, AnyPort: true}} {
+				r.AnyAddr, r.AnyPort = open.AnyAddr, open.AnyPort
+				if v, _ := l.Check(&r); v != Allow {
+					t.Fatalf("%v without all of the target, allowed by %d\nrequest %+v\nrules %+v", v, rule, r, rules)
+				}
 			}
 		}
 	}

@@ -24,9 +24,9 @@ type Request struct {
 	// socket, a name that a parent resolves): it is in no target range.
 	NoAddr bool
 	Port   uint16
-	// AnyTarget asks whether some target may be allowed: Host, Addr and Port
-	// are not known yet, and rules are compared without them.
-	AnyTarget bool
+	// AnyAddr and AnyPort ask whether some target may be allowed: Host and Addr,
+	// or Port, are not known yet, and rules are compared without them.
+	AnyAddr, AnyPort bool
 	// Op is exactly one operation.
 	Op config.Operations
 	// Weekday counts from 0, Sunday; Second from local midnight.
@@ -135,8 +135,8 @@ func (l *List) check(r *Request, user string) (Verdict, int) {
 	for i := range len(host) {
 		buf[i] = lower(host[i])
 	}
-	if r.AnyTarget {
-		return l.checkAnyTarget(&q)
+	if r.AnyAddr || r.AnyPort {
+		return l.checkSome(r, &q)
 	}
 	none := int32(len(l.rules))
 	first := l.main.first(&q, none)
@@ -154,16 +154,25 @@ func (l *List) check(r *Request, user string) (Verdict, int) {
 	return verdict, rule
 }
 
-// checkAnyTarget is check for a request whose target is not known: Allow when a
-// rule allows some target that no rule before it denies for certain.
-func (l *List) checkAnyTarget(q *query) (Verdict, int) {
+// checkSome is check for a request of which the address or the port of the
+// target is not known: Allow when a rule allows some target that no rule before
+// it denies for certain.
+func (l *List) checkSome(r *Request, q *query) (Verdict, int) {
+	carried := *q
+	if v4, ok := ipaddr.Embedded(r.Addr); ok {
+		carried.dst = toIP(v4)
+	}
 	for i := range l.rules {
-		r := &l.rules[i]
+		rule := &l.rules[i]
+		if !rule.matchesRequester(q) || !r.AnyPort && !rule.matchPort(q) {
+			continue
+		}
+		certain := rule.anyTarget || !r.AnyAddr && (rule.matchTarget(q) || rule.matchTarget(&carried))
+		possible := certain || r.AnyAddr || rule.hasTargets && q.dst.fam == famNone && !r.NoAddr
 		switch {
-		case !r.matchesRequester(q):
-		case r.allow:
+		case rule.allow && possible:
 			return Allow, i
-		case r.anyTarget && r.ports == nil:
+		case !rule.allow && certain && (rule.ports == nil || !r.AnyPort):
 			return Deny, i
 		}
 	}

@@ -80,11 +80,10 @@ type query struct {
 }
 
 func (r *rule) matches(q *query) bool {
-	if r.ports != nil && !r.ports.contains(q.port) {
-		return false
-	}
-	return r.matchesRequester(q) && r.matchTarget(q)
+	return r.matchPort(q) && r.matchesRequester(q) && r.matchTarget(q)
 }
+
+func (r *rule) matchPort(q *query) bool { return r.ports == nil || r.ports.contains(q.port) }
 
 // matchesRequester compares all but the target and its port.
 func (r *rule) matchesRequester(q *query) bool {

@@ -128,7 +128,7 @@ func (h *socksClient) associate() {
 // destination: RFC 1928 has the client say where it sends from.
 func (s *session) associateRequest() acl.Request {
 	r := s.aclRequest(netip.Addr{}, false)
-	r.Host, r.AnyTarget = "", true
+	r.Host, r.AnyAddr, r.AnyPort = "", true, true
 	return r
 }
 
@@ -263,18 +263,21 @@ func (a *association) checkIdle() {
 }
 
 // obey puts the association under the rules of a new generation: its
-// destinations are asked for anew.
+// destinations are asked for anew. One that is forgotten opens no way to others.
 func (a *association) obey(now, before *acl.Policy) {
 	s := a.s
 	s.socks.verified = s.socks.verified && now.SameSecret(before, s.user)
 	r := s.associateRequest()
 	c := code(now.DecideAgain(&r, s.user, s.socks.verified).Code)
+	first := false
 	for _, d := range a.destinations {
 		d.forgetVerdict()
+		first = first || d.isFirst
 		if d.isFirst && !a.authorizesAll() && c == codeOK && d.to.IsValid() {
 			c = d.check(d.to)
 		}
 	}
+	a.authorized = a.authorized && first
 	if c != codeOK {
 		s.endByRules(c)
 	}

@@ -529,3 +529,41 @@ func TestAssociateFirstDenied(t *testing.T) {
 		}
 	}
 }
+
+// With -U0 a reload with force asks about the destination that was allowed first,
+// however many have come after it.
+func TestAssociateObeysFirst(t *testing.T) {
+	first := echoPackets(t, "127.0.0.1")
+	const rules = "internal 127.0.0.1\nforce\nauth iponly\n"
+	for name, c := range map[string]struct {
+		rule string
+		ends bool
+	}{
+		"first denied":  {"deny * * 127.0.0.1\n", true},
+		"others denied": {"deny * * 127.0.0.20\n", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startProxy(t, rules+"allow *\nsocks -pPORT -U0\n")
+			cl := p.client(0)
+			defer cl.Close()
+			at := cl.associate5("0.0.0.0", 0)
+			me := packets(t, "127.0.0.1")
+			me.sendTo(at, datagramTo(first, "first"))
+			me.wantFrom(first, "first")
+			for i := range maxDestinations + 2 {
+				me.sendTo(at, datagramTo(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 20}), uint16(1000+i)), "more"))
+			}
+			p.waitCounter(0, ipc.DatagramsOut, maxDestinations+3)
+			_, port, _ := net.SplitHostPort(p.addrs[0])
+			p.reload(rules + c.rule + "allow *\nsocks -U0 -p" + port + "\n")
+			if c.ends {
+				if n, err := cl.Read(make([]byte, 1)); n != 0 || err == nil {
+					t.Errorf("the association goes on: %d, %v", n, err)
+				}
+				return
+			}
+			me.sendTo(at, datagramTo(first, "again"))
+			me.wantFrom(first, "again")
+		})
+	}
+}

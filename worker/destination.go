@@ -119,11 +119,15 @@ func (a *association) find(host []byte, m *socks.Datagram) *destination {
 	return d
 }
 
-// forgetOne forgets the destination that was not used for longest.
+// forgetOne forgets the destination that was not used for longest. The one that
+// the others depend on stays: new rules are asked about it.
 func (a *association) forgetOne() {
-	oldest := 0
+	oldest := -1
 	for i, d := range a.destinations {
-		if d.used < a.destinations[oldest].used {
+		if d.isFirst && !a.authorizesAll() {
+			continue
+		}
+		if oldest < 0 || d.used < a.destinations[oldest].used {
 			oldest = i
 		}
 	}

@@ -64,7 +64,7 @@ func (w *Worker) dropPeerWait(st *socksState) {
 func (h *socksClient) bind() {
 	s := (*session)(h)
 	s.phase = phaseBind
-	r := s.bindRequest()
+	r := s.bindRequest(s.addr)
 	decision := h.authorize(&r)
 	if !decision.NeedAddr && decision.Code != acl.OK {
 		h.reject(code(decision.Code), socks.ReplyNotAllowed)
@@ -96,12 +96,27 @@ func (h *socksClient) authorize(r *acl.Request) acl.Decision {
 	return decision
 }
 
-// bindRequest is what the access list is asked while there is no peer. Who
-// leaves address or port open may wait if there is somebody to wait for.
-func (s *session) bindRequest() acl.Request {
-	r := s.aclRequest(s.addr, false)
-	r.AnyTarget = s.port == 0 || s.host == "" && s.addr.IsUnspecified()
+// bindRequest is what the access list is asked while there is no peer: whether
+// one at addr may connect. Who leaves address or port open may wait if there is
+// somebody to wait for.
+func (s *session) bindRequest(addr netip.Addr) acl.Request {
+	r := s.aclRequest(addr, false)
+	r.AnyAddr = s.host == "" && addr.IsUnspecified()
+	r.AnyPort = s.port == 0
 	return r
+}
+
+// ask asks the access list about the peers: whether one of them may connect.
+func (p *peerWait) ask(policy *acl.Policy) code {
+	s := p.s
+	c := codeNoHost
+	for _, addr := range p.peers {
+		r := s.bindRequest(addr)
+		if c = code(policy.DecideAgain(&r, s.user, s.socks.verified).Code); c == codeOK {
+			break
+		}
+	}
+	return c
 }
 
 func (p *peerWait) resolve() {
@@ -126,6 +141,10 @@ func (p *peerWait) named(addrs []netip.Addr) {
 		return
 	}
 	p.peers = addrs
+	if c := p.ask(p.s.svc.policy); c != codeOK {
+		(*socksClient)(p.s).reject(c, socks.ReplyNotAllowed)
+		return
+	}
 	p.listen()
 }
 
@@ -276,7 +295,13 @@ func (s *session) bindTimedOut() {
 func (s *session) obeyBind(now, before *acl.Policy) {
 	st := s.socks
 	st.verified = st.verified && now.SameSecret(before, s.user)
-	r := s.bindRequest()
+	if p := st.bind; p.peers != nil {
+		if c := p.ask(now); c != codeOK {
+			s.endByRules(c)
+		}
+		return
+	}
+	r := s.bindRequest(s.addr)
 	if d := now.DecideAgain(&r, s.user, st.verified); !d.NeedAddr && d.Code != acl.OK {
 		s.endByRules(code(d.Code))
 	}

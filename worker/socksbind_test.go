@@ -88,7 +88,7 @@ func (c *client) wantBound(from string, at netip.AddrPort, early string) {
 
 func TestSocksBind(t *testing.T) {
 	log := t.TempDir() + "/log"
-	p := startProxy(t, "internal 127.0.0.1\nnsrecord peer.example 127.0.0.2\nnsrecord gone.example 0.0.0.0\nlog "+log+"\nlogformat \"L%E %R:%r %O %I %T\"\n"+
+	p := startProxy(t, "internal 127.0.0.1\nnsrecord peer.example 127.0.0.2\nnsrecord gone.example 0.0.0.0\nnsrecord denied.example 127.0.0.5\nlog "+log+"\nlogformat \"L%E %R:%r %O %I %T\"\n"+
 		"auth iponly\ndeny * * 127.0.0.5\nallow * * * * BIND\nsocks -pPORT\n"+
 		"auth iponly\nflush\nallow * * 127.0.0.2 * BIND\nsocks -pPORT\n"+
 		"auth iponly\nflush\nallow * * * * CONNECT\nsocks -pPORT\n"+
@@ -170,12 +170,16 @@ func TestSocksBind(t *testing.T) {
 		request string
 		reply   byte
 	}{
-		"operation denied":     {2, request5(2, "127.0.0.2", 21), 2},
-		"any peer denied":      {2, request5(2, "0.0.0.0", 0), 2},
-		"peer denied":          {1, request5(2, "127.0.0.3", 0x1500), 2},
-		"peer denied, port 0":  {0, request5(2, "127.0.0.5", 21), 2},
-		"no such host":         {0, request5(2, "gone.example", 21), 4},
-		"family of the source": {3, request5(2, "::1", 21), 3},
+		"operation denied":                {2, request5(2, "127.0.0.2", 21), 2},
+		"any peer denied":                 {2, request5(2, "0.0.0.0", 0), 2},
+		"peer denied":                     {1, request5(2, "127.0.0.3", 0x1500), 2},
+		"address denied":                  {0, request5(2, "127.0.0.5", 21), 2},
+		"address denied, any port":        {0, request5(2, "127.0.0.5", 0), 2},
+		"address not allowed, any port":   {1, request5(2, "127.0.0.3", 0), 2},
+		"denied by its address":           {0, request5(2, "denied.example", 21), 2},
+		"denied by its address, any port": {0, request5(2, "denied.example", 0), 2},
+		"no such host":                    {0, request5(2, "gone.example", 21), 4},
+		"family of the source":            {3, request5(2, "::1", 21), 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := p.client(test.service)
@@ -196,7 +200,7 @@ func TestSocksBind(t *testing.T) {
 	p.drain(0)
 	waitForLines(t, log, "00000 127.0.0.2:", " 17 13 BIND 127.0.0.2:21", " 11 13 BIND 0.0.0.0:0", " 11 13 BIND peer.example:0",
 		"00001 0.0.0.0:0 0 0 BIND 127.0.0.5:21", "00003 0.0.0.0:0 0 0 BIND 0.0.0.0:0", "00012 0.0.0.0:0 0 0 BIND [::1]:21")
-	if n := p.counter(0, ipc.Denied); n != 2 {
+	if n := p.counter(0, ipc.Denied); n != 5 {
 		t.Errorf("%d denied", n)
 	}
 }
@@ -292,6 +296,21 @@ func (p *proxy) reload(text string) {
 		p.t.Fatalf("configuration: %v", diags)
 	}
 	p.load(cfg)
+}
+
+// A reload with force asks the new rules about the addresses of a BIND that waits
+// for a name.
+func TestSocksBindObeysByAddress(t *testing.T) {
+	const rules = "internal 127.0.0.1\nforce\nnsrecord peer.example 127.0.0.2\nauth iponly\n"
+	p := startProxy(t, rules+"allow *\nsocks -pPORT\n")
+	c := p.client(0)
+	c.bind5("peer.example", 0)
+	_, port, _ := net.SplitHostPort(p.addrs[0])
+	p.reload(rules + "deny * * 127.0.0.2\nallow *\nsocks -p" + port + "\n")
+	if code, _ := c.replyAddr(); code != 2 {
+		t.Errorf("reply %d to a BIND whose peer is not allowed any more", code)
+	}
+	c.wantEnd()
 }
 
 // A reload with force asks the new rules about a BIND that waits, and about one
