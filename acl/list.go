@@ -136,7 +136,7 @@ func (l *List) check(r *Request, user string) (Verdict, int) {
 		buf[i] = lower(host[i])
 	}
 	if r.AnyAddr || r.AnyPort {
-		return l.checkSome(r, &q)
+		return l.checkSome(r, addr, &q)
 	}
 	none := int32(len(l.rules))
 	first := l.main.first(&q, none)
@@ -156,10 +156,10 @@ func (l *List) check(r *Request, user string) (Verdict, int) {
 
 // checkSome is check for a request of which the address or the port of the
 // target is not known: Allow when a rule allows some target that no rule before
-// it denies for certain.
-func (l *List) checkSome(r *Request, q *query) (Verdict, int) {
+// it denies for certain. addr is that of the target, if it is known.
+func (l *List) checkSome(r *Request, addr netip.Addr, q *query) (Verdict, int) {
 	carried := *q
-	if v4, ok := ipaddr.Embedded(r.Addr); ok {
+	if v4, ok := ipaddr.Embedded(addr); ok {
 		carried.dst = toIP(v4)
 	}
 	for i := range l.rules {
