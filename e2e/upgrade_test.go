@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"3proxyd/ipc"
 )
@@ -100,11 +101,12 @@ func TestUpgradeBySignal(t *testing.T) {
 	d.awaitOldGone()
 }
 
-// TestUpgradeUnderLoad upgrades again and again under load with long streams:
-// nothing may be refused, reset, lost or leaked.
+// TestUpgradeUnderLoad upgrades again and again under load with long streams and
+// datagrams: nothing may be refused, reset, lost or leaked.
 func TestUpgradeUnderLoad(t *testing.T) {
-	p := newMixedPorts(t)
-	d := startUpgradable(t, mixedConfig(p, "workers 2\nupgrade_trial 0\nupgrade_old 16\n"))
+	p, ppm, origin := newMixedPorts(t), port(t), newUDPOrigin(t, "127.0.0.1:0")
+	d := startUpgradable(t, mixedConfig(p, "workers 2\nupgrade_trial 0\nupgrade_old 16\ntimeouts 1 1 30 3\n")+
+		fmt.Sprintf("udppm %d 127.0.0.1 %d\n", ppm, origin.port()))
 	upgrades := 20
 	if testing.Short() {
 		upgrades = 5
@@ -114,7 +116,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	}
 	first := openFDs(t, d.supervisor())
 	sockets := listeners(p.proxy)
-	l := startMixed(t, p, 2)
+	l, datagrams := startMixed(t, p, 2), startUDPLoad(t, ppm, 10, 10*time.Millisecond)
 	for range upgrades {
 		// The streams of each round end in the next generation but one.
 		list := startStreams(t, p, 6)
@@ -125,6 +127,10 @@ func TestUpgradeUnderLoad(t *testing.T) {
 		endStreams(t, list)
 	}
 	l.end()
+	datagrams.end()
+	if n := datagrams.lost.Load(); n > 0 {
+		t.Errorf("%d datagrams are lost", n)
+	}
 	d.awaitOldGone()
 	if text := d.printed(); strings.Contains(text, "the supervisor is gone") {
 		t.Error("a supervisor has ended before its workers")
@@ -135,8 +141,12 @@ func TestUpgradeUnderLoad(t *testing.T) {
 		}
 		return ""
 	})
-	if n := d.stats().Total["accepted"]; n != uint64(l.made.Load())+uint64(6*upgrades) {
+	udp := d.service("udppm")
+	if n := d.stats().Total["accepted"] - udp["accepted"]; n != uint64(l.made.Load())+uint64(6*upgrades) {
 		t.Errorf("%d sessions were counted, %d made", n, l.made.Load()+int64(6*upgrades))
+	}
+	if want := uint64(datagrams.sent.Load()); udp["datagrams_in"] != want || udp["datagrams_out"] != want {
+		t.Errorf("%d datagrams were sent, counters %v", want, udp)
 	}
 }
 
