@@ -14,7 +14,8 @@ import (
 const bedEnv = "E2E_BED"
 
 // TestSystemd boots a systemd in namespaces, installs the daemon there, and
-// runs TestBed inside. BED_ROOT may name the root directory of another release.
+// runs TestBed inside. BED_ROOT may name the root directory of another release,
+// BED_RUN the tests by a regular expression.
 func TestSystemd(t *testing.T) {
 	if os.Getenv(bedEnv) != "" {
 		return
@@ -50,7 +51,7 @@ func TestSystemd(t *testing.T) {
 	run("bed/bed", "start", dir, tree)
 
 	args := []string{"exec", dir, "env", bedEnv + "=1", reuseEnv + "=/usr/local/bin",
-		binary, "-test.run", "^TestBed$", "-test.v", "-test.timeout", "8m"}
+		binary, "-test.run", "^TestBed$/" + os.Getenv("BED_RUN"), "-test.v", "-test.timeout", "8m"}
 	if testing.Short() {
 		args = append(args, "-test.short")
 	}
@@ -95,6 +96,12 @@ func TestBed(t *testing.T) {
 		{"Upgrade", bedUpgrade},
 		{"UpgradeStop", bedUpgradeStop},
 		{"UpgradeOldKilled", bedUpgradeOldKilled},
+		{"TrialRestart", bedTrialRestart},
+		{"TrialStop", bedTrialStop},
+		{"TrialHangs", bedTrialHangs},
+		{"KillAll", bedKillAll},
+		{"Datagrams", bedDatagrams},
+		{"ReusePortLife", bedReusePortLife},
 	} {
 		t.Run(test.name, test.run)
 	}

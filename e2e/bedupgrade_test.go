@@ -76,17 +76,7 @@ func bedUpgradeOldKilled(t *testing.T) {
 	for _, delay := range []time.Duration{0, 30 * time.Millisecond, 300 * time.Millisecond} {
 		long, l := stream(t, port), newLoad(port, 4)
 		pid := mainPID(t)
-		failed := make(chan struct{})
-		go func() {
-			defer close(failed)
-			_ = exec.Command(ctlBin, "upgrade", "--trial", "60").Run()
-		}()
-		eventually(t, patience, func() string {
-			if u := serviceStatus(t).Upgrade; u == nil || u.State != "trial" {
-				return "no trial"
-			}
-			return ""
-		})
+		failed := upgradeInTrial(t)
 		time.Sleep(delay)
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
