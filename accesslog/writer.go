@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// FlushSize is the number of bytes at which lines are handed over without
+	// flushSize is the number of bytes at which lines are handed over without
 	// a Flush.
-	FlushSize = 32 << 10
+	flushSize = 32 << 10
 	// bufferSize is the size of one buffer, queueLength how many of them may
 	// wait: together 4 MiB.
 	bufferSize  = 64 << 10
@@ -81,17 +81,9 @@ func (w *Writer) Log(f *Format, r *Record) {
 	}
 }
 
-// Append appends the line that line appends to its argument; the line feed is
-// added.
-func (w *Writer) Append(line func(dst []byte) []byte) {
-	if w.room() {
-		w.finish(line(w.current))
-	}
-}
-
 // room makes room for a line, or counts it as dropped.
 func (w *Writer) room() bool {
-	if len(w.current) >= FlushSize {
+	if len(w.current) >= flushSize {
 		w.handOver()
 	}
 	if len(w.current) >= fullSize {
@@ -111,7 +103,7 @@ func (w *Writer) room() bool {
 
 func (w *Writer) finish(line []byte) {
 	w.current = append(line, '\n')
-	if len(w.current) >= FlushSize {
+	if len(w.current) >= flushSize {
 		w.handOver()
 	}
 }

@@ -15,8 +15,11 @@ import (
 
 const patience = 20 * time.Second
 
-func line(s string) func([]byte) []byte {
-	return func(dst []byte) []byte { return append(dst, s...) }
+// appendLine does what Log does with the line of a record.
+func (w *Writer) appendLine(line string) {
+	if w.room() {
+		w.finish(append(w.current, line...))
+	}
 }
 
 func TestWriterFile(t *testing.T) {
@@ -120,14 +123,14 @@ func (g *gate) await(n int) {
 func TestWriterSlowFile(t *testing.T) {
 	g := newGate(true)
 	w := NewWriter(g, "slow", nil)
-	w.Append(line("first"))
+	w.appendLine("first")
 	w.Flush()
 	g.await(1)
 
-	text := line(strings.Repeat("x", 99))
+	text := strings.Repeat("x", 99)
 	const total = 100_000 // 10 MB
 	for i := range total {
-		w.Append(text)
+		w.appendLine(text)
 		if i%100 == 0 {
 			w.Flush()
 		}
@@ -161,10 +164,10 @@ func TestWriterSlowFile(t *testing.T) {
 func TestWriterCloseLimit(t *testing.T) {
 	g := newGate(true)
 	w := NewWriter(g, "stuck", nil)
-	w.Append(line("x"))
+	w.appendLine("x")
 	w.Flush()
 	g.await(1)
-	w.Append(line("y"))
+	w.appendLine("y")
 	if err := w.Close(10 * time.Millisecond); err == nil {
 		t.Fatal("no error from a file that takes nothing")
 	}
@@ -179,7 +182,7 @@ func TestWriterErrors(t *testing.T) {
 	calls := make(chan error, 10)
 	w := NewWriter(g, "full", func(err error) { calls <- err })
 	write := func(n int, s string) {
-		w.Append(line(s))
+		w.appendLine(s)
 		for w.Buffered() > 0 {
 			w.Flush()
 		}
@@ -220,7 +223,7 @@ func TestWriterDiskFull(t *testing.T) {
 	}
 	calls := make(chan error, 10)
 	w := NewWriter(file, "/dev/full", func(err error) { calls <- err })
-	w.Append(line("x"))
+	w.appendLine("x")
 	if err := w.Close(patience); err != nil {
 		t.Fatal(err)
 	}

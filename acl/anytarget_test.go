@@ -34,7 +34,7 @@ func TestAnyTarget(t *testing.T) {
 		"denied to others before it": {[]config.Rule{{Users: []string{"bob"}}, allow}, Allow, 1},
 	} {
 		r := &Request{User: "ann", Client: addr("10.0.0.1"), Op: config.OpUDPAssoc, AnyAddr: true, AnyPort: true}
-		if v, rule := Compile(c.rules).Check(r); v != c.verdict || rule != c.rule {
+		if v, rule := Compile(c.rules).verdict(r); v != c.verdict || rule != c.rule {
 			t.Errorf("%s: %v by %d, want %v by %d", name, v, rule, c.verdict, c.rule)
 		}
 	}
@@ -69,7 +69,7 @@ func TestAnyPort(t *testing.T) {
 		"any address, some denied":  {[]config.Rule{denied, deniedName, allow}, Request{AnyAddr: true, Port: 80}, Allow},
 	} {
 		c.r.Client, c.r.Op = addr("10.0.0.9"), config.OpBind
-		if v, rule := Compile(c.rules).Check(&c.r); v != c.verdict {
+		if v, rule := Compile(c.rules).verdict(&c.r); v != c.verdict {
 			t.Errorf("%s: %v by %d, want %v", name, v, rule, c.verdict)
 		}
 	}
@@ -87,13 +87,13 @@ func TestAnyTargetIsNotNarrower(t *testing.T) {
 		l := Compile(rules)
 		for range 40 {
 			r := randomRequest(rng)
-			verdict, rule := l.Check(&r)
+			verdict, rule := l.verdict(&r)
 			if verdict != Allow {
 				continue
 			}
 			for _, open := range []Request{{AnyAddr: true}, {AnyPort: true}, {AnyAddr: true, AnyPort: true}} {
 				r.AnyAddr, r.AnyPort = open.AnyAddr, open.AnyPort
-				if v, _ := l.Check(&r); v != Allow {
+				if v, _ := l.verdict(&r); v != Allow {
 					t.Fatalf("%v without all of the target, allowed by %d\nrequest %+v\nrules %+v", v, rule, r, rules)
 				}
 			}

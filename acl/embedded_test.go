@@ -30,12 +30,12 @@ func TestEmbeddedAddresses(t *testing.T) {
 				if i == 4 && addr(s).Is4() {
 					continue
 				}
-				if v, _ := Compile(rules).Check(&Request{Addr: addr(s), Host: host, Op: op}); v == Allow {
+				if v, _ := Compile(rules).verdict(&Request{Addr: addr(s), Host: host, Op: op}); v == Allow {
 					t.Errorf("%s is allowed by list %d", s, i)
 				}
 			}
 		}
-		if v, _ := Compile([]config.Rule{allow("127.0.0.0/8,10.0.0.0/8")}).Check(&Request{Addr: addr(s), Op: op}); v != Allow {
+		if v, _ := Compile([]config.Rule{allow("127.0.0.0/8,10.0.0.0/8")}).verdict(&Request{Addr: addr(s), Op: op}); v != Allow {
 			t.Errorf("%s: %v", s, v)
 		}
 	}
@@ -55,13 +55,13 @@ func TestEmbeddedAddresses(t *testing.T) {
 		{[]config.Rule{allow("2001::/16")}, "2001::1", NoMatch},
 		{[]config.Rule{allow("ffff::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")}, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", Allow},
 	} {
-		if v, _ := Compile(test.rules).Check(&Request{Addr: addr(test.addr), Op: op}); v != test.want {
+		if v, _ := Compile(test.rules).verdict(&Request{Addr: addr(test.addr), Op: op}); v != test.want {
 			t.Errorf("%s: %v, want %v by %+v", test.addr, v, test.want, test.rules)
 		}
 	}
 	// A client is who it is: its address is not read in two ways.
 	sources := []config.Rule{{Allow: true, Sources: ranges("10.0.0.0/8")}}
-	if v, _ := Compile(sources).Check(&Request{Client: addr("2002:a00:1::1"), Addr: addr("192.0.2.1"), Op: op}); v != NoMatch {
+	if v, _ := Compile(sources).verdict(&Request{Client: addr("2002:a00:1::1"), Addr: addr("192.0.2.1"), Op: op}); v != NoMatch {
 		t.Errorf("a client of 6to4 is taken for the IPv4 address: %v", v)
 	}
 }

@@ -101,18 +101,13 @@ func Compile(rules []config.Rule) *List {
 	return l
 }
 
-// Check returns the verdict on a request and the number of the rule that gave
-// it, counted from 0; -1 when no single rule did. A nil or empty list allows
-// everything (3proxy.cfg(5), "allow").
+// check returns the verdict on a request of a user, whatever r.User is, and the
+// number of the rule that gave it, counted from 0; -1 when no single rule did. A
+// nil or empty list allows everything (3proxy.cfg(5), "allow").
 //
 // While the address is not known the verdict is NeedAddr only when an address
 // can change it. The rule is then the one that decides for addresses in no
 // range before it.
-func (l *List) Check(r *Request) (verdict Verdict, rule int) {
-	return l.check(r, r.User)
-}
-
-// check is Check for a user other than that of the request.
 func (l *List) check(r *Request, user string) (Verdict, int) {
 	if l == nil || len(l.rules) == 0 {
 		return Allow, -1

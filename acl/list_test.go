@@ -115,7 +115,7 @@ func TestHostPatterns(t *testing.T) {
 				{Sources: ranges("10.0.0.1"), TargetHosts: hosts, Allow: true},
 			})
 			r := Request{Host: tt.host, Op: config.OpConnect}
-			v, _ := l.Check(&r)
+			v, _ := l.verdict(&r)
 			if got := v == Deny; got != tt.want {
 				t.Errorf("%q matches %q with %d patterns: %v, want %v", tt.pattern, tt.host, len(hosts), got, tt.want)
 			}
@@ -154,7 +154,7 @@ func TestNeedAddr(t *testing.T) {
 	}
 	for _, tt := range tests {
 		tt.req.Op = config.OpConnect
-		v, rule := Compile(tt.rules).Check(&tt.req)
+		v, rule := Compile(tt.rules).verdict(&tt.req)
 		if v != tt.want || rule != tt.rule {
 			t.Errorf("%s: %v by %d, want %v by %d", tt.name, v, rule, tt.want, tt.rule)
 		}
@@ -240,7 +240,7 @@ func TestListAgainstReference(t *testing.T) {
 		l := Compile(rules)
 		for range requests {
 			r := randomRequest(rng)
-			v, rule := l.Check(&r)
+			v, rule := l.verdict(&r)
 			wantV, wantRule := naiveCheck(rules, &r)
 			if v != wantV || rule != wantRule {
 				t.Fatalf("list %d: %v by %d, want %v by %d\nrequest %+v\nrules %+v", i, v, rule, wantV, wantRule, r, rules)
@@ -295,12 +295,12 @@ func TestLongLists(t *testing.T) {
 		l := Compile(rules)
 		r := s.req
 		r.Op = config.OpConnect
-		v, rule := l.Check(&r)
+		v, rule := l.verdict(&r)
 		wantV, wantRule := naiveCheck(rules, &r)
 		if v != wantV || rule != wantRule {
 			t.Errorf("%s: %v by %d, want %v by %d", s.name, v, rule, wantV, wantRule)
 		}
-		if n := testing.AllocsPerRun(100, func() { l.Check(&r) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { l.verdict(&r) }); n != 0 {
 			t.Errorf("%s: %v allocations", s.name, n)
 		}
 	}
@@ -317,12 +317,12 @@ func BenchmarkOneLongRule(b *testing.B) {
 	c.Allow = true
 	l := Compile([]config.Rule{c})
 	r := Request{User: "user77", Client: addr("10.3.3.3"), Host: "www.site4711.example.net", Op: config.OpConnect}
-	if v, _ := l.Check(&r); v != Allow {
+	if v, _ := l.verdict(&r); v != Allow {
 		b.Fatal(v)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		l.Check(&r)
+		l.verdict(&r)
 	}
 }
 
@@ -335,7 +335,7 @@ func BenchmarkCheck(b *testing.B) {
 				r.Op = config.OpConnect
 				b.ReportAllocs()
 				for b.Loop() {
-					l.Check(&r)
+					l.verdict(&r)
 				}
 			})
 		}

@@ -92,3 +92,5 @@ func naiveHost(p config.HostPattern, host string) bool {
 	}
 	return host == p.Name
 }
+
+func (l *List) verdict(r *Request) (Verdict, int) { return l.check(r, r.User) }

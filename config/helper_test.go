@@ -71,3 +71,13 @@ func wantLines(t *testing.T, got []Diagnostic, want ...string) {
 func mkfifo(path string) error { return syscall.Mkfifo(path, 0o600) }
 
 func itoa(n int) string { return strconv.Itoa(n) }
+
+// service returns the service with that ID, or nil.
+func service(c *Config, id string) *Service {
+	for i := range c.Services {
+		if c.Services[i].ID == id {
+			return &c.Services[i]
+		}
+	}
+	return nil
+}

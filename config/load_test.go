@@ -20,12 +20,12 @@ func TestBuiltin(t *testing.T) {
 		t.Fatalf("config: %+v", c)
 	}
 	for i, id := range []string{"proxy@127.0.0.1:3128", "socks@127.0.0.1:1080"} {
-		s := c.Service(id)
+		s := service(c, id)
 		if s == nil || s.ACL != 0 || s.Log.Kind != LogStdout || c.Services[i].ID != id {
 			t.Errorf("service %s: %+v", id, s)
 		}
 	}
-	if c.Service("proxy") != nil {
+	if service(c, "proxy") != nil {
 		t.Error("a service was found by half its ID")
 	}
 }
@@ -109,7 +109,7 @@ end
 
 func TestEverything(t *testing.T) {
 	c := mustLoad(t, everything)
-	p := c.Service("proxy@127.0.0.1:8080")
+	p := service(c, "proxy@127.0.0.1:8080")
 	if p == nil {
 		t.Fatalf("services: %+v", c.Services)
 	}

@@ -30,13 +30,3 @@ func cloneStatic(static map[string][]netip.Addr) map[string][]netip.Addr {
 	}
 	return out
 }
-
-// Service returns the service with that ID, or nil.
-func (c *Config) Service(id string) *Service {
-	for i := range c.Services {
-		if c.Services[i].ID == id {
-			return &c.Services[i]
-		}
-	}
-	return nil
-}

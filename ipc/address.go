@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 )
 
-// SystemControlPath is where the control socket of a daemon started by root
+// systemControlPath is where the control socket of a daemon started by root
 // listens unless the configuration says otherwise.
-const SystemControlPath = "/run/3proxy/control.sock"
+const systemControlPath = "/run/3proxy/control.sock"
 
 // ControlPaths returns where the control socket of a daemon started by user
 // uid may be unless the configuration says otherwise: DefaultControlPath, and
@@ -27,12 +27,12 @@ func temporaryControlPath(uid int) string {
 
 // DefaultControlPath returns where the control socket of a daemon started by
 // user uid listens unless the configuration says otherwise: for root
-// SystemControlPath, else 3proxy/control.sock in runtimeDir (XDG_RUNTIME_DIR),
+// systemControlPath, else 3proxy/control.sock in runtimeDir (XDG_RUNTIME_DIR),
 // else a directory of the user's own in /tmp.
 func DefaultControlPath(uid int, runtimeDir string) string {
 	switch {
 	case uid == 0:
-		return SystemControlPath
+		return systemControlPath
 	case filepath.IsAbs(runtimeDir):
 		return filepath.Join(runtimeDir, "3proxy", "control.sock")
 	}

@@ -121,7 +121,7 @@ func (c *Conn) SetRecvDeadline(t time.Time) error { return c.file.SetReadDeadlin
 // Send sends one message: body as JSON (nil sends an empty body) and duplicates
 // of fds, which remain the caller's. It waits at most 10 seconds for room.
 func (c *Conn) Send(t Type, id uint32, body any, fds ...int) error {
-	packet, err := encodeVersion(c.version, t, id, body, len(fds))
+	packet, err := encode(c.version, t, id, body, len(fds))
 	if err != nil {
 		return err
 	}
@@ -149,11 +149,8 @@ func (c *Conn) Send(t Type, id uint32, body any, fds ...int) error {
 	return nil
 }
 
-func encode(t Type, id uint32, body any, nfds int) ([]byte, error) {
-	return encodeVersion(Version, t, id, body, nfds)
-}
-
-func encodeVersion(version uint8, t Type, id uint32, body any, nfds int) ([]byte, error) {
+// encode makes a packet of a version of the frames.
+func encode(version uint8, t Type, id uint32, body any, nfds int) ([]byte, error) {
 	if nfds > MaxFDs {
 		return nil, fmt.Errorf("message type %d: %d descriptors exceed %d", t, nfds, MaxFDs)
 	}
@@ -203,7 +200,7 @@ func (c *Conn) Recv() (*Message, error) {
 		closeAll(fds)
 		return nil, fmt.Errorf("%w: a packet of %d bytes was cut off (flags %#x)", ErrFrame, size, flags)
 	}
-	h, body, err := decodeVersion(c.version, packet[:n], len(fds))
+	h, body, err := decodeFrame(c.version, packet[:n], len(fds))
 	if err != nil {
 		closeAll(fds)
 		return nil, err

@@ -104,7 +104,7 @@ func TestConnBadPacketsLeaveItUsable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	frame, _ := encode(MsgHello, 1, nil, 0)
+	frame, _ := encode(Version, MsgHello, 1, nil, 0)
 	many := make([]int, MaxFDs+10)
 	for i := range many {
 		many[i] = int(null.Fd())

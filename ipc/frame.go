@@ -47,14 +47,10 @@ func appendFrame(b []byte, h header, body []byte) []byte {
 	return append(b, body...)
 }
 
-// decodeFrame checks a packet that came with nfds descriptors and returns its
-// header and body. The body shares memory with packet.
-func decodeFrame(packet []byte, nfds int) (header, []byte, error) {
-	return decodeVersion(Version, packet, nfds)
-}
-
-// decodeVersion is decodeFrame for a version of the frames.
-func decodeVersion(want uint8, packet []byte, nfds int) (header, []byte, error) {
+// decodeFrame checks a packet, whose frame must have that version and which came
+// with nfds descriptors, and returns its header and body. The body shares memory
+// with packet.
+func decodeFrame(want uint8, packet []byte, nfds int) (header, []byte, error) {
 	if len(packet) < headerSize {
 		return header{}, nil, fmt.Errorf("%w: %d bytes are less than a header", ErrFrame, len(packet))
 	}

@@ -34,7 +34,7 @@ func TestGoldenFrames(t *testing.T) {
 		"empty":        {MsgDraining, 9, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			frame, err := encode(m.typ, m.id, m.body, m.nfds)
+			frame, err := encode(Version, m.typ, m.id, m.body, m.nfds)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,7 +51,7 @@ func TestGoldenFrames(t *testing.T) {
 			if !bytes.Equal(frame, golden) {
 				t.Errorf("frame %q differs from %s", frame, path)
 			}
-			h, _, err := decodeFrame(golden, m.nfds)
+			h, _, err := decodeFrame(Version, golden, m.nfds)
 			if err != nil || h.typ != m.typ || h.id != m.id {
 				t.Errorf("decoded %+v, %v", h, err)
 			}
@@ -60,7 +60,7 @@ func TestGoldenFrames(t *testing.T) {
 }
 
 func TestDecodeFrameRefuses(t *testing.T) {
-	good, _ := encode(MsgHello, 7, Hello{Version: 1}, 2)
+	good, _ := encode(Version, MsgHello, 7, Hello{Version: 1}, 2)
 	mutate := func(at int, v byte) []byte {
 		b := bytes.Clone(good)
 		b[at] = v
@@ -83,7 +83,7 @@ func TestDecodeFrameRefuses(t *testing.T) {
 		"more than MaxFDs": {mutate(12, MaxFDs+1), MaxFDs + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, _, err := decodeFrame(c.packet, c.nfds); !errors.Is(err, ErrFrame) {
+			if _, _, err := decodeFrame(Version, c.packet, c.nfds); !errors.Is(err, ErrFrame) {
 				t.Errorf("error %v", err)
 			}
 		})
@@ -95,7 +95,7 @@ func TestGreatestPrepareFits(t *testing.T) {
 	for i := range p.Services {
 		p.Services[i] = ServiceSlot{Column: i, MaxConn: 1 << 30}
 	}
-	if _, err := encode(MsgPrepare, 1, p, 1); err != nil {
+	if _, err := encode(Version, MsgPrepare, 1, p, 1); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -112,7 +112,7 @@ func FuzzDecodeFrame(f *testing.F) {
 	}
 	f.Add([]byte{}, 0)
 	f.Fuzz(func(t *testing.T, packet []byte, nfds int) {
-		h, body, err := decodeFrame(packet, nfds)
+		h, body, err := decodeFrame(Version, packet, nfds)
 		if err != nil {
 			return
 		}

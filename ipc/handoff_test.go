@@ -56,7 +56,7 @@ func TestHandoffGolden(t *testing.T) {
 		"move":      {MsgHandoffMove, HandoffMove{Slot: 1}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			frame, err := encodeVersion(handoffFrameVersion, m.typ, 0, m.body, m.nfds)
+			frame, err := encode(handoffFrameVersion, m.typ, 0, m.body, m.nfds)
 			if err != nil {
 				t.Fatal(err)
 			}

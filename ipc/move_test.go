@@ -42,7 +42,7 @@ func TestGoldenMoveFrames(t *testing.T) {
 		"end":       {MsgMoveEnd, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			frame, err := encodeVersion(moveFrameVersion, m.typ, 7, m.body, m.nfds)
+			frame, err := encode(moveFrameVersion, m.typ, 7, m.body, m.nfds)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +59,7 @@ func TestGoldenMoveFrames(t *testing.T) {
 			if !bytes.Equal(frame, golden) {
 				t.Errorf("frame %q differs from %s", frame, path)
 			}
-			h, _, err := decodeVersion(moveFrameVersion, golden, m.nfds)
+			h, _, err := decodeFrame(moveFrameVersion, golden, m.nfds)
 			if err != nil || h.typ != m.typ || h.id != 7 {
 				t.Errorf("decoded %+v, %v", h, err)
 			}
@@ -101,7 +101,7 @@ func TestMoveSessionValidate(t *testing.T) {
 	if err := s.Validate(); err != nil {
 		t.Error(err)
 	}
-	if _, err := encode(MsgMoveSession, 1, s, 2); err != nil {
+	if _, err := encode(Version, MsgMoveSession, 1, s, 2); err != nil {
 		t.Errorf("the greatest session: %v", err)
 	}
 }
@@ -169,7 +169,7 @@ func FuzzMoveSession(f *testing.F) {
 		if (&Message{Body: []byte(body)}).Decode(&s) != nil || s.Validate() != nil {
 			return
 		}
-		if _, err := encode(MsgMoveSession, 1, s, 2); err != nil {
+		if _, err := encode(Version, MsgMoveSession, 1, s, 2); err != nil {
 			t.Errorf("a session that was accepted cannot be sent: %v", err)
 		}
 	})
@@ -177,7 +177,7 @@ func FuzzMoveSession(f *testing.F) {
 
 func TestMoveServiceIsBounded(t *testing.T) {
 	big := MoveService{Config: json.RawMessage(`"` + strings.Repeat("x", MaxBody) + `"`)}
-	if _, err := encode(MsgMoveService, 1, big, 0); err == nil {
+	if _, err := encode(Version, MsgMoveService, 1, big, 0); err == nil {
 		t.Error("accepted")
 	}
 }

@@ -82,9 +82,6 @@ type shortErrno uint16
 // IsOpen reports whether the connection has a descriptor.
 func (c *Conn) IsOpen() bool { return c.opened }
 
-// FD returns the descriptor, which stays the connection's.
-func (c *Conn) FD() int32 { return c.fd }
-
 // SetHandler gives the connection to another handler.
 func (c *Conn) SetHandler(h Handler) { c.h = h }
 

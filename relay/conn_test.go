@@ -71,7 +71,7 @@ func testNoDelay(t *testing.T) {
 			if n := c.Pending(); n != 0 {
 				t.Fatalf("%d bytes pending", n)
 			}
-			v, err := unix.GetsockoptInt(int(c.FD()), unix.IPPROTO_TCP, unix.TCP_NODELAY)
+			v, err := unix.GetsockoptInt(int(c.fd), unix.IPPROTO_TCP, unix.TCP_NODELAY)
 			must(t, err)
 			if is := v != 0; is != (want && i > 0) {
 				t.Errorf("wanted %v: after write %d it is %v", want, i+1, is)

@@ -326,7 +326,7 @@ func fillPipe(l *testLoop, x *relayed) []byte {
 func blockedRelay(l *testLoop) (*relayed, []byte) {
 	x := newRelayed(l, &alwaysPolicy, tcpPair)
 	smallBuffers(x.server)
-	smallBuffers(int(x.srv.FD()))
+	smallBuffers(int(x.srv.fd))
 	return x, fillPipe(l, x)
 }
 

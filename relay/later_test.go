@@ -120,7 +120,7 @@ func testPutOffToFullSocket(t *testing.T) {
 	h := recorder{t: t}
 	peer := openPair(l, &conn, &h)
 	closeOnCleanup(t, peer)
-	smallBuffers(int(conn.FD()))
+	smallBuffers(int(conn.fd))
 	smallBuffers(peer)
 	total := 0
 	for conn.Backlog() == 0 {

@@ -93,9 +93,6 @@ func (c *PacketConn) IsOpen() bool { return c.flags&packetOpen != 0 }
 // FD returns the descriptor, which stays where it is.
 func (c *PacketConn) FD() int32 { return c.fd }
 
-// SetPacketHandler gives the socket to another handler.
-func (c *PacketConn) SetPacketHandler(h PacketHandler) { c.h = h }
-
 // OpenPacket registers a non-blocking datagram socket and starts to receive
 // from it. c owns the descriptor unless it is borrowed; on failure an owned one
 // is closed and the errno returned.
@@ -242,9 +239,6 @@ func (c *PacketConn) Resume() {
 func (c *PacketConn) changeEvents(events uint32) {
 	sys.EpollCtl(c.loop.epfd, unix.EPOLL_CTL_MOD, c.fd, events, eventData(c.slot, c.gen))
 }
-
-// Paused reports whether Pause is in force.
-func (c *PacketConn) Paused() bool { return c.flags&packetPaused != 0 }
 
 // Close sends what is due, drops what the socket has no room for, and closes
 // the socket. Closing a closed one does nothing.

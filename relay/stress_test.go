@@ -44,8 +44,8 @@ func newStressed(l *testLoop, r *rand.Rand) *stressed {
 		}
 	}
 	if r.IntN(2) == 0 {
-		smallBuffers(int(x.cli.FD()))
-		smallBuffers(int(x.srv.FD()))
+		smallBuffers(int(x.cli.fd))
+		smallBuffers(int(x.srv.fd))
 	}
 	x.cli.SetReadSize(r.IntN(3) * 3000)
 	return x

@@ -93,9 +93,6 @@ func (c *Cache) Put(name string, a Answer, nowMS int64) {
 	e.expires = nowMS + max(1, int64(a.TTL/time.Millisecond))
 }
 
-// Len is the number of names kept, expired ones included.
-func (c *Cache) Len() int { return len(c.index) }
-
 // place returns an entry that is in no list, at the cost of the oldest when
 // there is no room.
 func (c *Cache) place() int32 {

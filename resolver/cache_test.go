@@ -29,8 +29,8 @@ func TestCache(t *testing.T) {
 	check("b", 1999, Negative)
 	check("a", 1000, Miss)
 	check("b", 2000, Miss)
-	if c.Len() != 1 {
-		t.Errorf("%d names", c.Len())
+	if len(c.index) != 1 {
+		t.Errorf("%d names", len(c.index))
 	}
 
 	c.Put("d", found("192.0.2.4", time.Hour), 0)
@@ -98,8 +98,8 @@ func TestCacheModel(t *testing.T) {
 		if (state == Fresh) != fresh {
 			t.Fatalf("step %d: %s is %v, want fresh %v", now, name, state, fresh)
 		}
-		if c.Len() != len(order) || len(c.entries) > max {
-			t.Fatalf("step %d: %d names in %d entries, want %d", now, c.Len(), len(c.entries), len(order))
+		if len(c.index) != len(order) || len(c.entries) > max {
+			t.Fatalf("step %d: %d names in %d entries, want %d", now, len(c.index), len(c.entries), len(order))
 		}
 	}
 }

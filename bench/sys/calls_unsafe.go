@@ -160,13 +160,6 @@ func SocketError(fd int) unix.Errno {
 	return unix.Errno(v)
 }
 
-// SetNoDelay turns Nagle's algorithm off, TCP_NODELAY of tcp(7).
-func SetNoDelay(fd int) unix.Errno {
-	v := int32(1)
-	_, _, e := syscall.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, uintptr(unsafe.Pointer(&v)), 4, 0)
-	return e
-}
-
 // Close closes a descriptor, close(2).
 func Close(fd int) {
 	_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)

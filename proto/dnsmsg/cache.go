@@ -102,6 +102,3 @@ func (c *Cache) remove(el *list.Element) {
 	delete(c.entries, e.key)
 	c.bytes -= e.content.cost(e.key)
 }
-
-// Len is the number of contents kept, expired ones included.
-func (c *Cache) Len() int { return len(c.entries) }

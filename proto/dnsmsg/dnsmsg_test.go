@@ -318,8 +318,8 @@ func TestCache(t *testing.T) {
 	for i := range 200 {
 		small.Put(key(fmt.Sprint(i)), &Content{TTL: time.Hour, size: 500}, 0)
 	}
-	if small.bytes > small.maxBytes || small.Len() < 10 || small.Len() > 30 {
-		t.Errorf("%d contents of %d bytes", small.Len(), small.bytes)
+	if small.bytes > small.maxBytes || len(small.entries) < 10 || len(small.entries) > 30 {
+		t.Errorf("%d contents of %d bytes", len(small.entries), small.bytes)
 	}
 	small.Put(key("huge"), &Content{TTL: time.Hour, size: 2000}, 0)
 	if got, _ := small.Get(key("huge"), 0); got != nil {

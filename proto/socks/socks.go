@@ -48,7 +48,6 @@ const (
 const (
 	Reply4Granted      byte = 90
 	Reply4Rejected     byte = 91
-	Reply4NoIdentd     byte = 92
 	Reply4UserMismatch byte = 93
 )
 
