@@ -13,20 +13,21 @@ import (
 	"3proxyd/internal/ipaddr"
 )
 
-// resolve asks the servers for the addresses of a name.
-func (r *Resolver) resolve(ctx context.Context, p *plan, host string, want Family) Answer {
+// resolve asks the servers for the addresses of a name; early is that of
+// LookupEarly.
+func (r *Resolver) resolve(ctx context.Context, p *plan, host string, want Family, early func([]netip.Addr)) Answer {
 	switch want {
 	case V4:
 		return r.addresses(ctx, p, host, dns.TypeA)
 	case V6:
 		return r.addresses(ctx, p, host, dns.TypeAAAA)
 	}
-	return r.both(ctx, p, host)
+	return r.both(ctx, p, host, early)
 }
 
 // both asks for A and AAAA at the same time. Once one has brought addresses the
 // other gets little more time: servers that never answer AAAA exist.
-func (r *Resolver) both(ctx context.Context, p *plan, host string) Answer {
+func (r *Resolver) both(ctx context.Context, p *plan, host string, early func([]netip.Addr)) Answer {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	v4, v6 := make(chan Answer, 1), make(chan Answer, 1)
@@ -35,16 +36,19 @@ func (r *Resolver) both(ctx context.Context, p *plan, host string) Answer {
 
 	select {
 	case a := <-v4:
-		return combine(a, other(a, v6))
+		return combine(a, other(a, v6, early))
 	case a := <-v6:
-		return combine(other(a, v4), a)
+		return combine(other(a, v4, early), a)
 	}
 }
 
 // other waits for the second of two answers, the first being known.
-func other(first Answer, second chan Answer) Answer {
+func other(first Answer, second chan Answer, early func([]netip.Addr)) Answer {
 	if first.Err != nil {
 		return <-second
+	}
+	if early != nil && len(second) == 0 {
+		early(first.Addrs)
 	}
 	timer := time.NewTimer(addressLag)
 	defer timer.Stop()

@@ -101,6 +101,14 @@ func New(cfg config.Resolver, timeout time.Duration) (*Resolver, error) {
 // server (RFC 6761, RFC 7686), nor do names that are not host names. What looks
 // like a number (127.1, 0x7f.1) is a name like others.
 func (r *Resolver) Lookup(ctx context.Context, name string, want Family) Answer {
+	return r.LookupEarly(ctx, name, want, nil)
+}
+
+// LookupEarly is Lookup for those who can begin with the addresses of one family
+// (RFC 8305 section 3): early is called with them, at most once and before
+// LookupEarly returns, when the other family is not known by then. It must not block
+// nor write to its argument.
+func (r *Resolver) LookupEarly(ctx context.Context, name string, want Family, early func([]netip.Addr)) Answer {
 	if a, ok := literal(name); ok {
 		return fixed([]netip.Addr{a}, want, maxTTL)
 	}
@@ -115,22 +123,22 @@ func (r *Resolver) Lookup(ctx context.Context, name string, want Family) Answer 
 		return fixed(addrs, want, maxTTL)
 	}
 	if r.system == nil {
-		return r.resolve(ctx, r.plan, host, want)
+		return r.resolve(ctx, r.plan, host, want, early)
 	}
 	p, hosts := r.system.current(time.Now())
 	if addrs, ok := hosts[host]; ok {
 		return fixed(addrs, want, hostsTTL)
 	}
-	return r.search(ctx, p, host, rooted, want)
+	return r.search(ctx, p, host, rooted, want, early)
 }
 
 // search tries the names that the search list makes of host until one is
 // found.
-func (r *Resolver) search(ctx context.Context, p *plan, host string, rooted bool, want Family) Answer {
+func (r *Resolver) search(ctx context.Context, p *plan, host string, rooted bool, want Family, early func([]netip.Addr)) Answer {
 	answer := notFound(maxNegTTL)
 	var failed *Answer
 	for _, name := range p.candidates(host, rooted) {
-		a := r.resolve(ctx, p, name, want)
+		a := r.resolve(ctx, p, name, want, early)
 		switch {
 		case a.Err == nil:
 			return a

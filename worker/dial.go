@@ -49,7 +49,10 @@ type dialState struct {
 	code    code
 	errno   unix.Errno
 	wait    *nameWait
-	free    *dialState
+	// racing says that the addresses of one family, IPv6 with first6, are being
+	// tried before those of the other are known.
+	racing, first6 bool
+	free           *dialState
 }
 
 // attempt is one connection that is being established.
@@ -130,8 +133,8 @@ func (s *session) resolved(addrs []netip.Addr) {
 }
 
 // connectNext starts an attempt with the next address that the policy and the
-// source addresses allow; when there is none and no other attempt is under way,
-// the dialling has failed.
+// source addresses allow; when there is none, no other attempt is under way, and no
+// more addresses may come, the dialling has failed.
 func (s *session) connectNext() {
 	d := s.dial
 	started, datagrams := false, s.udp != nil
@@ -143,6 +146,10 @@ func (s *session) connectNext() {
 	}
 	if d.count > 0 {
 		s.armDial()
+		return
+	}
+	if d.wait != nil {
+		s.awaitMore()
 		return
 	}
 	c := d.code

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 // servePort has a server at the port on each of the addresses: it says at
@@ -175,6 +177,110 @@ func TestClientGoneWhileDialing(t *testing.T) {
 	for i := range 3 {
 		p.waitOpen(i, 0)
 	}
+}
+
+// Connecting begins with the first family of addresses that is known: the preferred
+// one at once, the other after 50 ms; the second family follows when it comes (RFC
+// 8305 section 3).
+func TestResolutionDelay(t *testing.T) {
+	port := servePort(t, "0", "127.0.0.1", "::1")
+	closed := "127.0.0.9"
+	type times struct{ a, aaaa time.Duration }
+	names := map[string]struct {
+		times
+		v4, v6 string
+	}{
+		"late6.test.":    {times{0, 400 * time.Millisecond}, "127.0.0.1", "::1"},
+		"wait6.test.":    {times{0, 400 * time.Millisecond}, "127.0.0.1", "::1"},
+		"late4.test.":    {times{400 * time.Millisecond, 0}, "127.0.0.1", "::1"},
+		"soon4.test.":    {times{20 * time.Millisecond, 0}, "127.0.0.1", "::1"},
+		"failing4.test.": {times{0, 100 * time.Millisecond}, closed, "::1"},
+		"only4.test.":    {times{0, 100 * time.Millisecond}, closed, ""},
+		"never6.test.":   {times{0, time.Hour}, closed, "::1"},
+	}
+	up := startUpstream(t, func(m *dns.Msg, q dns.Question, _ bool) *dns.Msg {
+		n := names[q.Name]
+		delay, text := n.a, q.Name+" 60 IN A "+n.v4
+		if q.Qtype == dns.TypeAAAA {
+			delay, text = n.aaaa, q.Name+" 60 IN AAAA "+n.v6
+		}
+		if delay == time.Hour {
+			return nil
+		}
+		time.Sleep(delay)
+		if rr, err := dns.NewRR(text); err == nil && !strings.HasSuffix(text, " ") {
+			m.Answer = []dns.RR{rr}
+		}
+		return m
+	})
+	p := startProxy(t, "internal 127.0.0.1\nnserver "+up.addr+"\nsocks -pPORT -46\nsocks -pPORT -64\n")
+	for _, test := range []struct {
+		service  int
+		host     string
+		line     string // of the server, "" for none
+		min, max time.Duration
+	}{
+		{0, "late6.test", "127.0.0.1", 0, 40 * time.Millisecond},
+		{0, "late4.test", "::1", 50 * time.Millisecond, 300 * time.Millisecond},
+		{0, "soon4.test", "127.0.0.1", 20 * time.Millisecond, 300 * time.Millisecond},
+		{0, "failing4.test", "::1", 100 * time.Millisecond, 300 * time.Millisecond},
+		{0, "only4.test", "", 100 * time.Millisecond, 300 * time.Millisecond},
+		{0, "never6.test", "", 0, 2 * time.Second},
+		{1, "wait6.test", "127.0.0.1", 50 * time.Millisecond, 300 * time.Millisecond},
+	} {
+		c := p.client(test.service)
+		begin := time.Now()
+		reply, line := openTo(t, c, test.host, portOf(t, "1.1.1.1:"+port))
+		took := time.Since(begin)
+		if (reply == 0) != (test.line != "") || line != test.line {
+			t.Errorf("%s: reply %d from %q, want %q", test.host, reply, line, test.line)
+		}
+		if took < test.min || took > 3*test.max {
+			t.Errorf("%s: took %v, want %v to %v", test.host, took, test.min, test.max)
+		}
+		c.Close()
+	}
+	for i := range 2 {
+		p.waitOpen(i, 0)
+	}
+}
+
+// Clients that go, and clients that come, while one family of a name is not known.
+func TestClientsWhileFamilyIsUnknown(t *testing.T) {
+	port := servePort(t, "0", "127.0.0.1")
+	up := startUpstream(t, func(m *dns.Msg, q dns.Question, _ bool) *dns.Msg {
+		if q.Qtype == dns.TypeAAAA {
+			time.Sleep(300 * time.Millisecond)
+			return m
+		}
+		addr := "127.0.0.1"
+		if strings.HasPrefix(q.Name, "closed") {
+			addr = "127.0.0.9"
+		}
+		rr, _ := dns.NewRR(q.Name + " 60 IN A " + addr)
+		m.Answer = []dns.RR{rr}
+		return m
+	})
+	p := startProxy(t, "internal 127.0.0.1\nnserver "+up.addr+"\nproxy -pPORT\nproxy -pPORT -64\n")
+	for i := range 40 {
+		host := "open.test"
+		if i%4 > 1 {
+			host = "closed.test"
+		}
+		c := p.client(i % 2)
+		c.send("CONNECT %s:%s HTTP/1.1\r\nHost: x\r\n\r\n", host, port)
+		if i%3 == 0 {
+			_ = c.SetLinger(0)
+			c.Close()
+		} else if host == "open.test" {
+			c.want("CONNECT", 200, "")
+			c.Close()
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	c := p.client(0)
+	c.send("CONNECT closed.test:%s HTTP/1.1\r\nHost: x\r\n\r\n", port)
+	c.want("CONNECT", 502, "")
 }
 
 func TestTargets(t *testing.T) {

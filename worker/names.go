@@ -67,6 +67,9 @@ type nameWait struct {
 	nameKey
 	client  netip.Addr // who asked first
 	waiting []nameWaiter
+	// early are the addresses of one family, when those of the other are not known
+	// yet.
+	early []netip.Addr
 	// answering is set while those who wait are called.
 	answering bool
 }
@@ -78,12 +81,22 @@ type nameWaiter interface {
 	named(addrs []netip.Addr)
 }
 
+// earlyWaiter is one that can do something with the addresses of one family.
+type earlyWaiter interface {
+	// namedEarly is called with them, at most once; the wait goes on.
+	namedEarly(addrs []netip.Addr)
+}
+
 // dialName is a session that waits for the name of its target.
 type dialName session
 
 func (d *dialName) named(addrs []netip.Addr) {
 	s := (*session)(d)
 	s.dial.wait = nil
+	if s.dial.racing {
+		s.moreResolved(addrs)
+		return
+	}
 	s.w.loop.StopTimer(&s.timer)
 	if len(addrs) == 0 {
 		s.refuse(codeNoHost, 0)
@@ -154,8 +167,12 @@ func (n *names) ask(s *session) {
 	if n.stale(key) != nil {
 		limit = min(limit, staleWaitMS)
 	}
-	s.dial.wait = n.wait(key, s.client.Addr(), (*dialName)(s))
+	wait := n.wait(key, s.client.Addr(), (*dialName)(s))
+	s.dial.wait = wait
 	s.arm(limit)
+	if wait.early != nil {
+		(*dialName)(s).namedEarly(wait.early)
+	}
 }
 
 // wait has v.named called, later, when what a client has asked for is known.
@@ -223,7 +240,8 @@ func (n *names) start(wait *nameWait) {
 func (n *names) lookup(wait *nameWait) {
 	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
 	defer cancel()
-	answer := n.net.Lookup(ctx, wait.name, wait.family)
+	early := func(addrs []netip.Addr) { n.w.loop.Post(func() { wait.answeredEarly(addrs) }) }
+	answer := n.net.LookupEarly(ctx, wait.name, wait.family, early)
 	n.w.loop.Post(func() { n.answered(wait, answer) })
 }
 
@@ -251,6 +269,19 @@ func (n *names) answered(wait *nameWait, answer resolver.Answer) {
 		}
 	}
 	n.startQueued()
+}
+
+// answeredEarly tells those who wait what is known so far.
+func (wait *nameWait) answeredEarly(addrs []netip.Addr) {
+	wait.early = addrs
+	wait.answering = true
+	for _, v := range wait.waiting {
+		if e, ok := v.(earlyWaiter); ok {
+			e.namedEarly(addrs)
+		}
+	}
+	wait.answering = false
+	wait.waiting = slices.DeleteFunc(wait.waiting, func(v nameWaiter) bool { return v == nil })
 }
 
 // wanted reports whether somebody still waits.

@@ -79,8 +79,17 @@ func sameAddrs(a, b []netip.Addr) bool {
 	return slices.Equal(a, b)
 }
 
-// resolveTimedOut gives up waiting for a name.
+// resolveTimedOut gives up waiting for a name, or for the other family of its
+// addresses.
 func (s *session) resolveTimedOut() {
+	switch d := s.dial; {
+	case d.racing:
+		s.stopAwaiting()
+		return
+	case !d.targets.empty():
+		s.race()
+		return
+	}
 	key := nameKey{s.host, s.svc.family}
 	addrs := s.w.names.stale(key)
 	if addrs == nil || s.dial.wait == nil {

@@ -21,6 +21,27 @@ func (t *targets) set(addrs []netip.Addr, prefer6 bool) {
 	t.v4, t.v6, t.turn6 = addrs[:n], addrs[n:], prefer6
 }
 
+// add sets the addresses of one family among those of a target, and has them tried
+// next.
+func (t *targets) add(addrs []netip.Addr, v6 bool) {
+	var all targets
+	all.set(addrs, v6)
+	if v6 {
+		t.v6 = all.v6
+	} else {
+		t.v4 = all.v4
+	}
+	t.turn6 = v6
+}
+
+// preferred reports whether there is an address of the family whose turn it is.
+func (t *targets) preferred() bool {
+	if t.turn6 {
+		return len(t.v6) > 0
+	}
+	return len(t.v4) > 0
+}
+
 func (t *targets) empty() bool { return len(t.v4) == 0 && len(t.v6) == 0 }
 
 // next takes the address to try next; there must be one.
