@@ -197,8 +197,10 @@ func (p *peerWait) family() (peer, source netip.Addr, ok bool) {
 	return peer, source, false
 }
 
+// bindSource returns the address to listen on for peer; false says that nobody
+// can connect from there.
 func (s *session) bindSource(peer netip.Addr) (netip.Addr, bool) {
-	if s.socks.shake.Version == socks.Version4 && !peer.Is4() {
+	if s.socks.shake.Version == socks.Version4 && !peer.Is4() || peer.IsMulticast() || peer == broadcast {
 		return netip.Addr{}, false
 	}
 	source, ok := s.svc.source(peer)

@@ -179,6 +179,8 @@ func TestSocksBind(t *testing.T) {
 		"denied by its address":           {0, request5(2, "denied.example", 21), 2},
 		"denied by its address, any port": {0, request5(2, "denied.example", 0), 2},
 		"no such host":                    {0, request5(2, "gone.example", 21), 4},
+		"multicast address":               {3, request5(2, "224.0.0.1", 21), 3},
+		"broadcast address":               {3, request5(2, "255.255.255.255", 21), 3},
 		"family of the source":            {3, request5(2, "::1", 21), 3},
 	} {
 		t.Run(name, func(t *testing.T) {
