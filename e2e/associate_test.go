@@ -256,25 +256,8 @@ func floodAssociations(t *testing.T, d *daemon, me *net.UDPConn, ats []net.Addr)
 		}
 	}()
 	data := datagramTo(sink.LocalAddr().(*net.UDPAddr).Port, strings.Repeat("x", 100))
-	out := ipv4.NewPacketConn(me)
 	before, overruns := d.service("socks"), receiveOverruns(t)
-	const size = 64
-	batch := make([]ipv4.Message, size)
-	start, sent, failed := time.Now(), 0, 0
-	for end := start.Add(2 * time.Second); time.Now().Before(end); {
-		for i := range batch {
-			batch[i] = ipv4.Message{Buffers: [][]byte{data}, Addr: ats[(sent+i)%len(ats)]}
-		}
-		n, err := out.WriteBatch(batch, 0)
-		if err != nil {
-			failed++
-		}
-		sent += n
-		if ahead := time.Duration(sent)*time.Second/time.Duration(rate) - time.Since(start); ahead > 0 {
-			time.Sleep(ahead)
-		}
-	}
-	took := time.Since(start)
+	sent, failed, took := sendThrough(me, ats, data, rate, 2*time.Second)
 	var last int64 = -1
 	for last != received.Load() {
 		last = received.Load()
@@ -339,4 +322,26 @@ func TestKillAssociate(t *testing.T) {
 	if err := askThrough(me, at, origin.port(), "after"); err != nil {
 		t.Error(err)
 	}
+}
+
+// sendThrough sends a datagram to the addresses in turn, at a rate a second for a
+// time, and returns how many it has sent, in which time, and how many calls failed.
+func sendThrough(me *net.UDPConn, ats []net.Addr, data []byte, rate int, lasting time.Duration) (sent, failed int, took time.Duration) {
+	out := ipv4.NewPacketConn(me)
+	batch := make([]ipv4.Message, 64)
+	start := time.Now()
+	for end := start.Add(lasting); time.Now().Before(end); {
+		for i := range batch {
+			batch[i] = ipv4.Message{Buffers: [][]byte{data}, Addr: ats[(sent+i)%len(ats)]}
+		}
+		n, err := out.WriteBatch(batch, 0)
+		if err != nil {
+			failed++
+		}
+		sent += n
+		if ahead := time.Duration(sent)*time.Second/time.Duration(rate) - time.Since(start); ahead > 0 {
+			time.Sleep(ahead)
+		}
+	}
+	return sent, failed, time.Since(start)
 }
