@@ -21,15 +21,17 @@ func (h *httpServer) OnData(_ *relay.Conn, p []byte) {
 		h.unpin()
 		return
 	}
-	st.active = s.w.loop.Now()
 	if st.answering {
+		st.active = s.w.loop.Now()
 		h.chunkData(p)
 		return
 	}
 	if st.resp.Len() == 0 {
+		st.active = s.w.loop.Now()
 		h.parse(p, false)
 		return
 	}
+	// The pieces of a head together have the time of one silence.
 	if !st.resp.Append(s.w.loop, p) {
 		h.broken(reasonLongHead)
 		return
@@ -57,7 +59,7 @@ func (h *httpServer) parse(in []byte, buffered bool) {
 			h.keepHead(in, buffered)
 			return
 		}
-		st.respScan = http1.Scan{}
+		st.respScan, st.active = http1.Scan{}, s.w.loop.Now()
 		s.srv.SetReadSize(s.svc.readSize)
 		if r.Status >= 200 || r.Status == 101 {
 			s.countIn(n)

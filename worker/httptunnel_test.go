@@ -192,6 +192,14 @@ func TestTimeouts(t *testing.T) {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nabc")
 			<-hold
 			return false
+		case strings.Contains(head, "/trickle"):
+			for _, b := range []byte("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 100)) {
+				if _, err := c.Write([]byte{b}); err != nil {
+					return false
+				}
+				time.Sleep(200 * time.Millisecond)
+			}
+			return false
 		case strings.Contains(head, "/slow"):
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n")
 			for range 8 {
@@ -252,6 +260,10 @@ func TestTimeouts(t *testing.T) {
 	})
 	run("silent origin", 2*time.Second, 10*time.Second, func(t *testing.T, c *client) {
 		c.get(o, "/silent")
+		c.want("GET", 504, "")
+	})
+	run("head of the origin byte by byte", 2*time.Second, 10*time.Second, func(t *testing.T, c *client) {
+		c.get(o, "/trickle")
 		c.want("GET", 504, "")
 	})
 	run("origin stops", 2*time.Second, 10*time.Second, func(t *testing.T, c *client) {
