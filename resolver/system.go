@@ -2,7 +2,6 @@ package resolver
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net/netip"
 	"os"
@@ -86,7 +85,7 @@ func (w *watched) read() (text []byte, changed bool) {
 		return nil, false
 	}
 	text, err = io.ReadAll(io.LimitReader(file, w.limit))
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil {
 		return nil, false
 	}
 	w.last = info
