@@ -257,7 +257,12 @@ func (s *controlServer) serve(d *daemon) {
 		MaxHeaderBytes:    16 << 10,
 		ConnContext:       withPeer,
 	}
-	_ = s.server.Serve(newLimitListener(s.listener, s.privileged))
+	s.answer(s.listener)
+}
+
+// answer answers the clients of one listener until it is closed.
+func (s *controlServer) answer(listener net.Listener) {
+	_ = s.server.Serve(newLimitListener(listener, s.privileged))
 }
 
 // withPeer notes who a client of a limitListener is.

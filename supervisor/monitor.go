@@ -97,7 +97,6 @@ func (m *monitor) retryLater(now time.Time) {
 
 // monitorFiles looks at the files until quit is closed.
 func (d *daemon) monitorFiles(quit <-chan struct{}) {
-	d.monitor.noteFiles(d.inForce().cfg.Monitor)
 	every(d.timing.monitor, quit, func(now time.Time) {
 		files := d.inForce().cfg.Monitor
 		if len(files) == 0 || d.isDraining() {

@@ -22,11 +22,13 @@ import (
 // configuration is to blame.
 func (d *daemon) reload(force bool) (*ipc.ReloadResult, error) {
 	if err := d.isUpgrading(); err != nil {
+		d.reloadBegins()
 		d.logf("reload refused: %v", err)
 		return nil, err
 	}
 	d.change.Lock()
 	defer d.change.Unlock()
+	d.reloadBegins()
 	if !d.isDraining() {
 		d.tell(systemd.Reloading())
 	}

@@ -158,6 +158,8 @@ type daemon struct {
 	// drainEnd is when a drain of the daemon ends the last session.
 	drainEnd   time.Time
 	lastReload *ipc.ReloadOutcome
+	// reloadAsked says that a signal has asked for a reload that has not begun.
+	reloadAsked bool
 	// accepting holds for all workers.
 	accepting ipc.Accept
 	// upgrading is the upgrade under way, lent what its successor may use.
@@ -243,6 +245,7 @@ func newDaemon(o Options) (*daemon, error) {
 		takenOver: make(chan struct{}), binary: defaultBinary(), parent: os.Getppid(),
 	}
 	d.main.Store(o.Successor == nil)
+	d.monitor.noteFiles(o.Config.Monitor)
 	if o.timing != nil {
 		d.timing = *o.timing
 	}
@@ -383,6 +386,7 @@ func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) bool {
 	d.drained.Go(func() { d.watch(finished) })
 	d.drained.Go(func() { d.monitorFiles(finished) })
 	d.drained.Go(func() { d.watchLogs(finished) })
+	d.drained.Go(func() { d.watchControl(finished) })
 	d.drained.Go(func() { d.reportToManager(finished) })
 	done := ctx.Done()
 	for {
@@ -404,7 +408,7 @@ func (d *daemon) serve(ctx context.Context, signals <-chan os.Signal) bool {
 func (d *daemon) onSignal(s os.Signal) {
 	switch s {
 	case syscall.SIGHUP, syscall.SIGUSR1:
-		d.drained.Go(func() { _, _ = d.reload(false) })
+		d.reloadBySignal()
 	case syscall.SIGUSR2:
 		d.drained.Go(func() { _, _ = d.upgradeTo(d.defaultUpgrade()) })
 	case syscall.SIGTERM, syscall.SIGINT:

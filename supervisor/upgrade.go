@@ -70,10 +70,12 @@ type upgrade struct {
 	sendMu   sync.Mutex
 	reported bool
 
-	// state, version and pid are guarded by daemon.mu.
+	// state, version, pid and reloadAsked are guarded by daemon.mu.
 	state   string
 	version string
 	pid     int
+	// reloadAsked says that a signal has asked for a reload meanwhile.
+	reloadAsked bool
 }
 
 // upgradeTo replaces the daemon by the given binary. It returns when the new
@@ -137,7 +139,11 @@ func (d *daemon) concludeUpgrade(u *upgrade, err error) {
 	}
 	d.mu.Lock()
 	d.upgrading, d.lastUpgrade = nil, outcome
+	reload := u.reloadAsked
 	d.mu.Unlock()
+	if reload {
+		defer d.reloadAfter(u, err != nil)
+	}
 	if err == nil {
 		d.logf("process %d, version %s, has taken over; %s", u.proc.pid, u.hello.Version, d.leftText())
 		return
