@@ -140,7 +140,7 @@ func (c *Conn) Close() {
 	if !c.opened {
 		return
 	}
-	c.writePutOff()
+	c.writeLast()
 	l := c.loop
 	if c.in != nil {
 		c.in.detach()
@@ -171,6 +171,7 @@ func (c *Conn) forget() {
 // socket(7).
 func (c *Conn) Reset() {
 	if c.opened {
+		c.writePutOff()
 		sys.SetLinger(c.fd, 0)
 		c.Close()
 	}

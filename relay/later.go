@@ -1,5 +1,7 @@
 package relay
 
+import "golang.org/x/sys/unix"
+
 // Small writes are put off to the end of the turn and then made one after the
 // other. Sent in a row, packets reach a receiver on another CPU while it is
 // still busy with those before them, so that fewer of them need an interrupt
@@ -59,14 +61,21 @@ func (q *laterList) extendable(c *Conn, n int) bool {
 }
 
 // writePutOff writes what c has put off.
-func (c *Conn) writePutOff() {
+func (c *Conn) writePutOff() { c.writePutOffWith(0) }
+
+// writePutOffWith is writePutOff with flags of send(2).
+func (c *Conn) writePutOffWith(flags int) {
 	if c.later == 0 {
 		return
 	}
 	w := &c.loop.later.writes[c.later-1]
 	c.later, w.conn = 0, nil
-	c.writeNow(w.data)
+	c.writeNow(w.data, flags)
 }
+
+// writeLast writes what has been put off and holds a packet back that it does
+// not fill: the caller sends the FIN at once, which then goes in the same packet.
+func (c *Conn) writeLast() { c.writePutOffWith(unix.MSG_MORE) }
 
 // writePutOff makes all writes that were put off.
 func (l *Loop) writePutOff() {

@@ -36,6 +36,7 @@ func testPutOffIsWrittenBefore(t *testing.T) {
 		"Blocked":      {func(c *Conn) { c.Blocked() }, small},
 		"Unsent":       {func(c *Conn) { c.Unsent() }, small},
 		"Shutdown":     {func(c *Conn) { c.Shutdown() }, small},
+		"SendLast":     {func(c *Conn) { c.SendLast(); c.Close() }, small},
 		"Close":        {func(c *Conn) { c.Close() }, small},
 		"large Write":  {func(c *Conn) { c.Write(large) }, append(bytes.Clone(small), large...)},
 		"large Write2": {func(c *Conn) { c.Write2(large, small) }, append(append(bytes.Clone(small), large...), small...)},

@@ -79,7 +79,7 @@ type ring struct {
 	cqes []sys.CQE
 	// received is what the completion being handled has brought for receiver.
 	received []byte
-	filled   bool
+	followed bool
 	receiver *Conn
 	// inHand is the part of it that has been taken last, lend says that a write
 	// that was put off refers to it.
@@ -214,7 +214,7 @@ func (r *ring) complete(e *sys.CQE) {
 			r.pollListener(lis)
 		}
 	case p != nil:
-		r.receive(s.conn, p)
+		r.receive(s.conn, p, e.Flags&sys.CQENonEmpty != 0)
 	default:
 		s.conn.completed(op, e.Res, more)
 	}

@@ -222,14 +222,15 @@ func (c *Conn) polled(res int32) {
 	c.process()
 }
 
-// receive takes the bytes of a receive to whoever wants them. What nobody wants
-// now is kept, and no more is received meanwhile.
-func (r *ring) receive(c *Conn, p []byte) {
+// receive takes the bytes of a receive to whoever wants them; nonEmpty says that
+// more, or the FIN, has come after them. What nobody wants now is kept, and no
+// more is received meanwhile.
+func (r *ring) receive(c *Conn, p []byte, nonEmpty bool) {
 	c.uring.armed &^= uringRecv | uringCancelled
 	c.flags |= flagReadable
 	c.observeSize(len(p))
 	gen := c.gen
-	r.receiver, r.received, r.filled = c, p, len(p) == min(c.readLimit(), ringBufferSize)
+	r.receiver, r.received, r.followed = c, p, nonEmpty || len(p) == min(c.readLimit(), ringBufferSize)
 	c.process()
 	if c.gen == gen && r.received != nil {
 		c.keepReceived(r.received)
@@ -293,9 +294,9 @@ func (c *Conn) observeSize(n int) {
 	}
 }
 
-// takeReceived returns what the present completion has brought. Bytes that
-// filled the buffer are joined with those that follow, so that a large message
-// is passed on as a whole.
+// takeReceived returns what the present completion has brought, joined with
+// what has come after it, so that a large message is passed on as a whole and
+// an end that is there already is seen before the bytes are written.
 func (r *ring) takeReceived(c *Conn, size int) ([]byte, unix.Errno) {
 	p := r.received
 	if len(p) > size {
@@ -303,7 +304,7 @@ func (r *ring) takeReceived(c *Conn, size int) ([]byte, unix.Errno) {
 		return p[:size], 0
 	}
 	r.received = nil
-	if !r.filled || len(p) == size {
+	if !r.followed || len(p) == size {
 		c.flags &^= flagReadable
 		r.inHand = p
 		return p, 0

@@ -346,7 +346,7 @@ func (h *httpServer) done(surplus bool) {
 	switch {
 	case !st.closing:
 		(*httpClient)(s).answered(true)
-	case !st.keepClient && st.sent && s.buf.Len() == 0 && s.cli.Pending() == 0 && !s.cli.MayRead():
+	case !st.keepClient && st.sent && s.buf.Len() == 0 && s.cli.SendLast() && !s.cli.MayRead():
 		// The client has announced that it sends nothing more, and has not.
 		s.release()
 	default:

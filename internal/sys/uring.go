@@ -57,9 +57,11 @@ const (
 	pollAddMulti = 1 << 0
 
 	// CQEBuffer says that Flags has the number of a provided buffer, CQEMore
-	// that the request goes on and more completions of it will come.
-	CQEBuffer = 1 << 0
-	CQEMore   = 1 << 1
+	// that the request goes on and more completions of it will come,
+	// CQENonEmpty that the socket of a receive has more bytes, or the FIN.
+	CQEBuffer   = 1 << 0
+	CQEMore     = 1 << 1
+	CQENonEmpty = 1 << 2
 
 	cqeBufferShift = 16
 )
