@@ -139,7 +139,7 @@ func (d *daemon) checkGoroutines(worker int) {
 	}
 	text = d.out.String()[mark:]
 	inSupervisor := countGoroutines(text)
-	if inSupervisor < 1 || inSupervisor > 12 {
+	if inSupervisor < 1 || inSupervisor > 14 {
 		t.Errorf("the supervisor has %d goroutines:\n%s", inSupervisor, text)
 	}
 	t.Logf("%d goroutines in the worker, %d in the supervisor", inWorker, inSupervisor)

@@ -59,6 +59,7 @@ type Loop struct {
 	nowMS   int64
 	base    time.Time
 	eventMS int64 // when an event last came
+	openly  int   // calls of WaitOpenly without WaitAsBefore
 	yieldMS int64 // when the scheduler last had a chance to stop the loop
 	stopped bool
 
@@ -163,7 +164,7 @@ func (l *Loop) wait() int {
 	if timeout == 0 {
 		return l.poll(0, false)
 	}
-	quiet := l.nowMS-l.eventMS >= quietMS
+	quiet := l.nowMS-l.eventMS >= quietMS || l.openly > 0
 	if !quiet && (timeout < 0 || timeout > rawWaitMS) {
 		timeout = rawWaitMS
 	}
@@ -173,6 +174,15 @@ func (l *Loop) wait() int {
 	}
 	return n
 }
+
+// WaitOpenly has the loop wait by calls that the scheduler knows to block, until
+// WaitAsBefore has been called as often. It is for who wants the world to be
+// stopped, for a collection: each stop, and with it every other goroutine, would
+// last as long as a raw wait. Both are called on the loop's thread.
+func (l *Loop) WaitOpenly() { l.openly++ }
+
+// WaitAsBefore ends WaitOpenly.
+func (l *Loop) WaitAsBefore() { l.openly-- }
 
 // pin keeps the scheduler from preempting the loop during a raw wait, and
 // reports whether it does; once in a while it does not. The scheduler asks a

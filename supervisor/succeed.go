@@ -89,10 +89,18 @@ func (d *daemon) findLegacy() {
 	}
 	d.legacy.fromManager = d.inherited.unitAddresses()
 	deadline := time.Now().Add(orphanPatience)
+	settled := time.Now()
+	if d.controlLeftBehind() {
+		settled = settled.Add(orphanSettled)
+	}
 	for {
 		d.greetOrphans(deadline)
 		late := d.lateOrphans()
 		if len(late) == 0 {
+			if d.legacy.shm == nil && time.Now().Before(settled) {
+				time.Sleep(orphanRetry)
+				continue
+			}
 			break
 		}
 		if time.Now().After(deadline) {
@@ -101,6 +109,15 @@ func (d *daemon) findLegacy() {
 		}
 		time.Sleep(orphanRetry)
 	}
+}
+
+// controlLeftBehind says whether there is a control socket that nobody may
+// answer on: that of a supervisor which has been killed, perhaps a moment ago.
+func (d *daemon) controlLeftBehind() bool {
+	return slices.ContainsFunc(d.earlierControlPaths(), func(path string) bool {
+		info, err := os.Lstat(path)
+		return err == nil && info.Mode()&os.ModeSocket != 0
+	})
 }
 
 // takeMemory goes on with the shared memory of an earlier supervisor, unless

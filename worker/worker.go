@@ -353,16 +353,18 @@ func (w *Worker) commitPrepared(m *ipc.Message) {
 	w.prepared = nil
 	w.loop.Post(func() {
 		w.commit(g, body.Force)
+		w.loop.WaitOpenly()
 		go w.committed(id, g.id)
 	})
 }
 
 // committed answers the order, and gives back the memory that reading and
 // compiling the configuration took: sessions allocate so little that it would
-// wait long for the next collection.
+// wait long for the next collection. The loop waits openly until then.
 func (w *Worker) committed(order uint32, gen uint64) {
 	w.reply(ipc.MsgCommitted, order, ipc.Generation{Gen: gen})
 	debug.FreeOSMemory()
+	w.loop.Post(w.loop.WaitAsBefore)
 }
 
 func (w *Worker) abortPrepared() {
