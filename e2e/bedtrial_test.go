@@ -29,14 +29,21 @@ func upgradeInTrial(t *testing.T) (over chan struct{}) {
 // bedTrialRestart restarts the service in the trial of an upgrade: the next
 // supervisor has the sessions of all workers.
 func bedTrialRestart(t *testing.T) {
-	const port = 4022
+	succeedInTrial(t, 4022, func(int) { systemctl(t, "restart", bedService) })
+}
+
+// succeedInTrial has another supervisor follow in the trial of an upgrade, by what
+// end does to the daemons, of which the old one has the given process: it serves on,
+// with the streams from before the upgrade and from the trial.
+func succeedInTrial(t *testing.T, port int, end func(old int)) {
+	t.Helper()
 	tunnelService(t, port, 60, nil)
 	before, l := stream(t, port), newLoad(port, 4)
 	pid := mainPID(t)
 	over := upgradeInTrial(t)
 	during := stream(t, port)
 	time.Sleep(200 * time.Millisecond)
-	systemctl(t, "restart", bedService)
+	end(pid)
 	<-over
 	awaitSuccessor(t, pid)
 	awaitProcesses(t, 3)
@@ -73,23 +80,12 @@ func bedTrialStop(t *testing.T) {
 // old one: the manager starts another, which ends the one that hangs and has the
 // sessions of both.
 func bedTrialHangs(t *testing.T) {
-	const port = 4024
-	tunnelService(t, port, 60, nil)
-	before, l := stream(t, port), newLoad(port, 4)
-	pid := mainPID(t)
-	over := upgradeInTrial(t)
-	during := stream(t, port)
-	time.Sleep(200 * time.Millisecond)
-	freeze(t, serviceStatus(t).Upgrade.PID)
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	<-over
-	awaitSuccessor(t, pid)
-	awaitProcesses(t, 3)
-	l.mustBeServed(t)
-	before.mustBeWhole(t)
-	during.mustBeWhole(t)
+	succeedInTrial(t, 4024, func(old int) {
+		freeze(t, serviceStatus(t).Upgrade.PID)
+		if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // bedKillAll kills all processes of the service: what comes meanwhile waits in the
