@@ -11,6 +11,18 @@ import (
 	"time"
 )
 
+// tunnelsInTrial opens a tunnel before an upgrade and one in its trial, and returns
+// the process of the new daemon between them.
+func (d *daemon) tunnelsInTrial(p mixedPorts) (before net.Conn, newPID int, during net.Conn) {
+	d.t.Helper()
+	before = connectVia(d.t, p.proxy, p.echo)
+	mustPing(d.t, before)
+	newPID, _ = d.inTrial()
+	during = connectVia(d.t, p.proxy, p.echo)
+	mustPing(d.t, during)
+	return before, newPID, during
+}
+
 // TestUpgradeBothKilled kills both daemons of an upgrade in its trial, under
 // load: the workers serve on, and the next daemon takes over from all of them.
 func TestUpgradeBothKilled(t *testing.T) {
@@ -18,12 +30,8 @@ func TestUpgradeBothKilled(t *testing.T) {
 	p := newMixedPorts(t)
 	config := mixedConfig(p, "workers 2\nupgrade_trial 60\n")
 	d := startUpgradable(t, config)
-	before := connectVia(t, p.proxy, p.echo)
-	mustPing(t, before)
 	old := d.supervisor()
-	newPID, _ := d.inTrial()
-	during := connectVia(t, p.proxy, p.echo)
-	mustPing(t, during)
+	before, newPID, during := d.tunnelsInTrial(p)
 	load := startMixed(t, p, 1)
 	killAndAwait(t, old, newPID)
 	// Workers that leave their queues to the other daemon do so for a while only.
@@ -204,11 +212,7 @@ func TestUpgradeHungSuccessor(t *testing.T) {
 	p := newMixedPorts(t)
 	config := mixedConfig(p, "workers 2\nupgrade_trial 60\n")
 	d := startUpgradable(t, config)
-	before := connectVia(t, p.proxy, p.echo)
-	mustPing(t, before)
-	newPID, _ := d.inTrial()
-	during := connectVia(t, p.proxy, p.echo)
-	mustPing(t, during)
+	before, newPID, during := d.tunnelsInTrial(p)
 	freeze(t, newPID)
 	killAndAwait(t, d.supervisor())
 	load := startMixed(t, p, 1)
