@@ -231,8 +231,8 @@ func TestMaxBody(t *testing.T) {
 		{0, "Content-Length: 9223372036854775807\r\n", "", 413, false, ""},
 		{0, "Content-Length: 11\r\nExpect: 100-continue\r\n", "", 413, false, ""},
 		{0, "Transfer-Encoding: chunked\r\n", "5\r\n01234\r\n5\r\n56789\r\n0\r\n\r\n", 200, true, "0123456789 <nil>"},
-		{0, "Transfer-Encoding: chunked\r\n", "5\r\n01234\r\n6\r\n56789a\r\n0\r\n\r\n", 413, false, " unexpected EOF"},
-		{0, "Transfer-Encoding: chunked\r\n", "b\r\n01234", 413, false, " unexpected EOF"},
+		{0, "Transfer-Encoding: chunked\r\n", "5\r\n01234\r\n6\r\n56789a\r\n0\r\n\r\n", 413, false, ""},
+		{0, "Transfer-Encoding: chunked\r\n", "b\r\n01234", 413, false, ""},
 		{1, "Transfer-Encoding: chunked\r\n", "b\r\n0123456789a\r\n0\r\n\r\n", 200, true, "0123456789a <nil>"},
 	} {
 		for _, gap := range []bool{false, true} {
@@ -246,9 +246,7 @@ func TestMaxBody(t *testing.T) {
 				t.Errorf("%q: close %v", test.body, resp.Close)
 			}
 			if test.got != "" {
-				if got := <-bodies; got != test.got && got != strings.Replace(test.got, "unexpected ", "", 1) {
-					t.Errorf("%q: the server got %q, want %q", test.body, got, test.got)
-				}
+				wantBody(t, bodies, test.got)
 			}
 			if !test.keeps {
 				c.wantEnd()
@@ -257,6 +255,27 @@ func TestMaxBody(t *testing.T) {
 			c.get(o, "/")
 			c.want("GET", 200, "hello")
 			c.Close()
+		}
+	}
+}
+
+// wantBody waits for a whole body that the server read. Requests that were
+// refused before may have reached it in part, or not at all.
+func wantBody(t *testing.T, bodies <-chan string, want string) {
+	t.Helper()
+	limit := time.After(20 * time.Second)
+	for {
+		select {
+		case got := <-bodies:
+			if !strings.HasSuffix(got, "<nil>") {
+				continue
+			}
+			if got != want {
+				t.Errorf("the server got %q, want %q", got, want)
+			}
+			return
+		case <-limit:
+			t.Fatalf("the server got no body, want %q", want)
 		}
 	}
 }
