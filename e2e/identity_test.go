@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -74,4 +75,68 @@ func TestSetUIDWithoutRoot(t *testing.T) {
 	if out, code := d.fails(wrap...); code != 1 || !strings.Contains(out, "only root can change the user") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
+}
+
+// TestUpgradeOtherUser upgrades to a configuration with another user for the
+// workers: when the upgrade fails, when the old daemon dies in the trial, and when
+// both do, the sessions go on with the daemon that is left, or the next one.
+func TestUpgradeOtherUser(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	p := newMixedPorts(t)
+	config := func(user int) string {
+		return mixedConfig(p, fmt.Sprintf("workers 2\nupgrade_trial 60\nsetgid %d\nsetuid %d\n", user, user))
+	}
+	d := newDaemon(t, "").shared()
+	d.startUpgradable(config(65534), daemonBin)
+	user := func(want string) {
+		t.Helper()
+		if uid, _, _ := strings.Cut(identity(t, d.worker(0).PID, "Uid"), " "); uid != want {
+			t.Errorf("a worker runs as %s instead of %s", uid, want)
+		}
+	}
+	inTrial := func(next int) (newPID int, outcome chan string, tunnels []net.Conn, load *mixedLoad) {
+		t.Helper()
+		d.write("pidfile " + d.pidFile() + "\n" + config(next))
+		before := connectVia(t, p.proxy, p.echo)
+		mustPing(t, before)
+		newPID, outcome = d.inTrial()
+		during := connectVia(t, p.proxy, p.echo)
+		mustPing(t, during)
+		return newPID, outcome, []net.Conn{before, during}, startMixed(t, p, 1)
+	}
+	end := func(tunnels []net.Conn, load *mixedLoad) {
+		t.Helper()
+		d.awaitOldGone()
+		load.end()
+		for _, c := range tunnels {
+			mustPing(t, c)
+			c.Close()
+		}
+		d.awaitOpen(0)
+	}
+
+	newPID, outcome, tunnels, load := inTrial(65533)
+	killAndAwait(t, newPID)
+	d.awaitOutcome(outcome, "killed by signal 9")
+	end(tunnels, load)
+	user("65534")
+
+	old := d.supervisor()
+	newPID, _, tunnels, load = inTrial(65533)
+	killAndAwait(t, old)
+	eventually(t, patience, func() string {
+		if now := readPID(d.pidFile()); now != newPID {
+			return fmt.Sprintf("the pidfile names %d instead of %d", now, newPID)
+		}
+		return ""
+	})
+	end(tunnels, load)
+	user("65533")
+
+	newPID, _, tunnels, load = inTrial(65534)
+	killAndAwait(t, d.supervisor(), newPID)
+	d.startUpgradable(config(65534), daemonBin)
+	end(tunnels, load)
+	user("65534")
 }

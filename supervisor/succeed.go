@@ -93,8 +93,14 @@ func (d *daemon) findLegacy() {
 	if d.controlLeftBehind() {
 		settled = settled.Add(orphanSettled)
 	}
+	var strangers map[string]error
+	defer func() {
+		for name, err := range strangers {
+			d.giveOrphanUp(name, err)
+		}
+	}()
 	for {
-		d.greetOrphans(deadline)
+		strangers = d.greetOrphans(deadline)
 		late := d.lateOrphans()
 		if len(late) == 0 {
 			if d.legacy.shm == nil && time.Now().Before(settled) {
@@ -134,24 +140,37 @@ func (d *daemon) takeMemory(fd int) {
 	_ = unix.Close(fd)
 }
 
-// greetOrphans connects to the orphans that wait.
-func (d *daemon) greetOrphans(deadline time.Time) {
+// giveOrphanUp notes that an orphan cannot be taken over.
+func (d *daemon) giveOrphanUp(name string, why error) {
+	d.legacy.failed = append(d.legacy.failed, name)
+	d.logf("warning: a worker of the supervisor before, at %s, cannot be taken over, and ends by itself: %v", name, why)
+}
+
+// greetOrphans connects to the orphans that wait, and returns those of other
+// users that nothing vouches for yet.
+func (d *daemon) greetOrphans(deadline time.Time) (strangers map[string]error) {
+	strangers = map[string]error{}
 	for _, path := range d.earlierControlPaths() {
 		names, err := ipc.OrphanNames(ipc.Family(path))
 		if err != nil {
 			d.logf("warning: workers of a supervisor before cannot be looked for: %v", err)
-			return
+			return strangers
 		}
 		for _, name := range names {
 			if slices.Contains(d.legacy.failed, name) {
 				continue
 			}
-			if err := d.greetOrphan(name, deadline); err != nil {
-				d.legacy.failed = append(d.legacy.failed, name)
-				d.logf("warning: a worker of the supervisor before, at %s, cannot be taken over, and ends by itself: %v", name, err)
+			err := d.greetOrphan(name, deadline)
+			switch {
+			case err == nil:
+			case errors.Is(err, errOtherUser) && d.legacy.shm == nil:
+				strangers[name] = err // another one may bring the memory that vouches for it
+			default:
+				d.giveOrphanUp(name, err)
 			}
 		}
 	}
+	return strangers
 }
 
 // earlierControlPaths are where the earlier supervisor may have had its control
@@ -181,20 +200,18 @@ func (d *daemon) greetOrphan(name string, deadline time.Time) error {
 
 // meetOrphan connects to an orphan and reads what it is and has: memory gets the
 // descriptor of its shared memory, sockets the messages with its listening
-// sockets. ECONNREFUSED is the error of one that is no orphan.
+// sockets. ECONNREFUSED is the error of one that is no orphan. One of a user that
+// workers do not have now (setuid has changed) must show that it has the shared
+// memory, which only workers of this daemon are given.
 func (d *daemon) meetOrphan(name string, deadline time.Time, memory func(fd int), sockets func(*ipc.Message)) (*orphan, error) {
 	conn, peer, err := ipc.DialOrphan(name)
 	if err != nil {
 		return nil, err
 	}
-	if uid := workerUID(d.startConfig, os.Geteuid()); peer.UID != 0 && peer.UID != os.Geteuid() && peer.UID != uid {
-		_ = conn.Close()
-		return nil, fmt.Errorf("process %d is one of user %d", peer.PID, peer.UID)
-	}
 	o := &orphan{conn: conn, pid: peer.PID}
 	err = conn.SetRecvDeadline(deadline.Add(orphanPatience))
 	if err == nil {
-		err = o.introduced(memory, sockets)
+		err = o.introduced(d.believes(peer), memory, sockets)
 	}
 	if err == nil {
 		err = conn.SetRecvDeadline(time.Time{})
@@ -206,8 +223,36 @@ func (d *daemon) meetOrphan(name string, deadline time.Time, memory func(fd int)
 	return o, nil
 }
 
-// introduced reads what an orphan is and has.
-func (o *orphan) introduced(memory func(fd int), sockets func(*ipc.Message)) error {
+// believes returns what a process that says it is an orphan must pass, given the
+// memory it has sent.
+func (d *daemon) believes(peer ipc.Peer) func(memory int) error {
+	return func(memory int) error {
+		uid := workerUID(d.startConfig, os.Geteuid())
+		if peer.UID == 0 || peer.UID == os.Geteuid() || peer.UID == uid || d.hasMemory(memory) {
+			return nil
+		}
+		return fmt.Errorf("process %d: %w (user %d)", peer.PID, errOtherUser, peer.UID)
+	}
+}
+
+// errOtherUser is the error of a worker that may be anyone's.
+var errOtherUser = errors.New("it is one of another user, and does not have the daemon's shared memory")
+
+// hasMemory says whether fd is the shared memory of this daemon, or of the
+// supervisor before.
+func (d *daemon) hasMemory(fd int) bool {
+	shm := d.shm
+	if shm == nil {
+		shm = d.legacy.shm
+	}
+	var own, other unix.Stat_t
+	return shm != nil && unix.Fstat(shm.FD(), &own) == nil && unix.Fstat(fd, &other) == nil &&
+		own.Dev == other.Dev && own.Ino == other.Ino
+}
+
+// introduced reads what an orphan is and has; believed gets its shared memory
+// before anything of it counts.
+func (o *orphan) introduced(believed func(memory int) error, memory func(fd int), sockets func(*ipc.Message)) error {
 	m, err := o.conn.Recv()
 	if err != nil {
 		return err
@@ -220,6 +265,9 @@ func (o *orphan) introduced(memory func(fd int), sockets func(*ipc.Message)) err
 		return fmt.Errorf("first message: type %d, version %d, %d descriptors", m.Type, o.Version, len(m.FDs))
 	}
 	o.memory = identity(m.FDs[0])
+	if err := believed(m.FDs[0]); err != nil {
+		return err
+	}
 	memory(m.FDs[0])
 	m.FDs = nil
 	for range maxOrphanSockets {
@@ -280,11 +328,10 @@ func (d *daemon) lateOrphans() map[int]int {
 	if d.legacy.shm == nil {
 		return late
 	}
-	uid := workerUID(d.startConfig, os.Geteuid())
 	replaced := d.replacedSupervisors()
 	for row := range d.legacy.shm.Rows() {
 		pid := d.legacy.shm.RowPID(row)
-		if pid > 0 && !d.hasAnswered(pid) && isWorker(pid, uid) && d.legacy.supervisorOf(row, replaced) == 0 {
+		if pid > 0 && !d.hasAnswered(pid) && isWorker(pid) && d.legacy.supervisorOf(row, replaced) == 0 {
 			late[row] = pid
 		}
 	}
@@ -321,21 +368,31 @@ func (d *daemon) hasAnswered(pid int) bool {
 		slices.ContainsFunc(d.legacy.failed, func(name string) bool { return strings.HasSuffix(name, "/"+strconv.Itoa(pid)) })
 }
 
-// isWorker says whether a process is a worker of this user. Its number came
-// from memory that workers write to.
-func isWorker(pid, uid int) bool {
-	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	var st unix.Stat_t
-	if unix.Stat(dir, &st) != nil || int(st.Uid) != uid && st.Uid != 0 {
-		return false
-	}
-	line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+// isWorker says whether a process is a worker of some daemon.
+func isWorker(pid int) bool {
+	line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	return err == nil && strings.HasPrefix(string(line), workerName)
 }
 
-// endLate ends workers that do not answer: nobody could tell them to drain.
+// ownerOf returns the user of a process, -1 when it is gone.
+func ownerOf(pid int) int {
+	var st unix.Stat_t
+	if unix.Stat(filepath.Join("/proc", strconv.Itoa(pid)), &st) != nil {
+		return -1
+	}
+	return int(st.Uid)
+}
+
+// endLate ends workers that do not answer: nobody could tell them to drain. The
+// numbers come from memory that workers write to, so that only those of the
+// present user are.
 func (d *daemon) endLate(late map[int]int) {
+	own := workerUID(d.startConfig, os.Geteuid())
 	for _, pid := range late {
+		if uid := ownerOf(pid); uid != own && uid != 0 {
+			d.logf("worker pid %d of the supervisor before does not answer, and ends by itself: it is one of user %d", pid, uid)
+			continue
+		}
 		d.logf("worker pid %d of the supervisor before does not answer; killing it", pid)
 		if p, err := os.FindProcess(pid); err == nil {
 			_ = p.Kill()

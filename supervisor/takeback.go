@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"errors"
-	"os"
 	"sync"
 	"time"
 
@@ -34,14 +33,13 @@ func (u *upgrade) takeBackWorkers() []*orphan {
 		return nil
 	}
 	d := u.d
-	uid := workerUID(d.startConfig, os.Geteuid())
 	deadline := time.Now().Add(orphanPatience)
 	var mu sync.Mutex
 	var found []*orphan
 	var all sync.WaitGroup
 	for _, pid := range d.lentWorkers() {
 		all.Go(func() {
-			o, err := u.meetWorker(pid, uid, deadline)
+			o, err := u.meetWorker(pid, deadline)
 			if err != nil {
 				d.logf("worker pid %d of the new daemon cannot be taken over; killing it: %v", pid, err)
 				return
@@ -59,9 +57,9 @@ func (u *upgrade) takeBackWorkers() []*orphan {
 
 // meetWorker connects to one worker once it has noticed that its supervisor is
 // gone; it returns nil for one that has ended.
-func (u *upgrade) meetWorker(pid, uid int, deadline time.Time) (*orphan, error) {
+func (u *upgrade) meetWorker(pid int, deadline time.Time) (*orphan, error) {
 	d, name := u.d, ipc.OrphanName(u.family(), pid)
-	for isWorker(pid, uid) {
+	for isWorker(pid) {
 		o, err := d.meetOrphan(name, deadline, closeFD, func(*ipc.Message) {})
 		if err == nil && (o.pid != pid || o.memory != identity(d.shm.FD())) {
 			_ = o.conn.Close()
