@@ -102,6 +102,8 @@ func TestBed(t *testing.T) {
 		{"KillAll", bedKillAll},
 		{"Datagrams", bedDatagrams},
 		{"ReusePortLife", bedReusePortLife},
+		{"Tasks", bedTasks},
+		{"RuntimeDirectoryGone", bedRuntimeDirectoryGone},
 	} {
 		t.Run(test.name, test.run)
 	}

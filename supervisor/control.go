@@ -53,7 +53,7 @@ type controlServer struct {
 // listenControl opens the control socket.
 func listenControl(c config.Control, inherited *inheritance) (*controlServer, error) {
 	paths := controlPaths(c)
-	if s := inheritControl(c, paths, inherited); s != nil {
+	if s := inheritControl(c, inherited, func(path string) bool { return slices.Contains(paths, path) && present(path) }); s != nil {
 		return s, nil
 	}
 	var s *controlServer
@@ -62,6 +62,9 @@ func listenControl(c config.Control, inherited *inheritance) (*controlServer, er
 	for _, path = range paths {
 		s, err = openControl(c, path)
 		if err == nil {
+			return s, nil
+		}
+		if s := inheritRemoved(c, inherited, path, err); s != nil {
 			return s, nil
 		}
 		if !errors.Is(err, errNoDirectory) {
@@ -108,12 +111,21 @@ func openControl(c config.Control, path string) (*controlServer, error) {
 	return s, nil
 }
 
+// inheritRemoved goes on with the control socket of an earlier supervisor at a path
+// whose file has been removed and cannot be made: it can be again when its
+// directory is back (watchControl), and another path would not be looked at.
+func inheritRemoved(c config.Control, inherited *inheritance, path string, why error) *controlServer {
+	if errors.Is(why, unix.EADDRINUSE) {
+		return nil
+	}
+	return inheritControl(c, inherited, func(earlier string) bool { return earlier == path })
+}
+
 // inheritControl goes on with the control socket of an earlier supervisor, if
-// it is at one of the paths; nil when there is none that works.
-func inheritControl(c config.Control, paths []string, inherited *inheritance) *controlServer {
+// it is at a path that fits; nil when there is none that works.
+func inheritControl(c config.Control, inherited *inheritance, fits func(path string) bool) *controlServer {
 	found := inherited.take(func(s systemd.Socket) bool {
-		return s.Name == controlStoreName && s.Network == "unix" && s.Listening &&
-			slices.Contains(paths, s.Path) && present(s.Path)
+		return s.Name == controlStoreName && s.Network == "unix" && s.Listening && fits(s.Path)
 	})
 	if len(found) == 0 {
 		return nil

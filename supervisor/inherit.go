@@ -324,13 +324,22 @@ func familyWarning(l *listener) string {
 	return ""
 }
 
+// hasMade says whether the file of a Unix socket is one this process has made, in
+// place of one that had been removed.
+func (d *daemon) hasMade(file socketFile) bool {
+	return file == d.control.file ||
+		slices.ContainsFunc(d.inForce().listeners, func(l *listener) bool { return l.file == file })
+}
+
 // closeUnclaimed closes the sockets no service wants, and says so.
 func (d *daemon) closeUnclaimed() {
 	for _, s := range d.inherited.take(func(systemd.Socket) bool { return true }) {
 		switch {
 		case stored(s):
-			d.logf("%s is not configured any more: the socket is closed", s)
-			fileOfSocket(s.Path).remove()
+			d.logf("%s is not used any more: the socket is closed", s)
+			if file := fileOfSocket(s.Path); !d.hasMade(file) {
+				file.remove()
+			}
 		case servable(s):
 			d.logf("warning: no service wants the inherited socket %q (%s): it is closed", s.Name, s)
 		default:

@@ -20,6 +20,9 @@ const (
 	// each worker.
 	workerTasks     = 16
 	supervisorTasks = 16
+	// startTasks is the number of threads of a process that has just been
+	// started, supervisor, worker or launcher: 6 to 10 were counted.
+	startTasks = 12
 
 	// maxPipes bounds the pipes of one worker.
 	maxPipes = 256
@@ -113,7 +116,7 @@ func measure(m machine, cfg *config.Config, workers int, raise bool) Limits {
 	l.Status.FDsNeeded = max(n.workerFDs(n.explicit+share, l.MaxPipes), n.supervisorFDs())
 	l.Status.FDsGranted = granted
 	l.Status.Somaxconn = m.somaxconn()
-	l.Status.PidsMax = m.pidsMax()
+	l.Status.PidsMax = m.taskRoom().most
 	l.Status.LocalPorts = m.localPorts()
 	if least := n.leastFDs(); granted < least {
 		l.Fatal = fmt.Sprintf(

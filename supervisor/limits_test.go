@@ -277,10 +277,34 @@ func TestPidsMax(t *testing.T) {
 			for path, text := range c.limits {
 				f.files[path] = text
 			}
-			if got := f.machine(0).pidsMax(); got != c.want {
+			if got := f.machine(0).taskRoom().most; got != c.want {
 				t.Errorf("%d, want %d", got, c.want)
 			}
 		})
+	}
+}
+
+// TestTasksLeft has groups that are nearly full.
+func TestTasksLeft(t *testing.T) {
+	f := &fakeMachine{files: map[string]string{
+		"/proc/self/cgroup":           "0::/a/b\n",
+		"/proc/self/mountinfo":        "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+		"/sys/fs/cgroup/a/b/pids.max": "max\n", "/sys/fs/cgroup/a/b/pids.current": "27\n",
+		"/sys/fs/cgroup/a/pids.max": "60\n", "/sys/fs/cgroup/a/pids.current": "30\n",
+	}}
+	d := &daemon{machine: f.machine(0), slots: []*slot{newSlot(0, 0), newSlot(1, 0)}}
+	const want = "it needs 48 tasks beside those there are, but pids.max of the control group is 60 and permits 30 more: set TasksMax=78 in the unit"
+	if err := d.checkTasks(); err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	f.files["/sys/fs/cgroup/a/pids.current"] = "100\n"
+	if room := d.machine.taskRoom(); room != (taskRoom{60, 0, 60}) {
+		t.Errorf("room %+v in a group that is too full", room)
+	}
+	f.files["/sys/fs/cgroup/a/pids.max"] = "78\n"
+	f.files["/sys/fs/cgroup/a/pids.current"] = "30\n"
+	if err := d.checkTasks(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -289,8 +313,8 @@ func FuzzPidsMax(f *testing.F) {
 	f.Add("0::/../x\n", "41 31 0:38 /docker/a\\040b /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
 	f.Fuzz(func(t *testing.T, groups, mounts string) {
 		m := (&fakeMachine{files: map[string]string{"/proc/self/cgroup": groups, "/proc/self/mountinfo": mounts}}).machine(0)
-		if n := m.pidsMax(); n != -1 {
-			t.Errorf("%d without any limit", n)
+		if n := m.taskRoom(); n != (taskRoom{-1, -1, -1}) {
+			t.Errorf("%+v without any limit", n)
 		}
 	})
 }

@@ -119,28 +119,33 @@ func (m machine) raiseFDs(wanted int) int {
 
 func toInt(n uint64) int { return int(min(n, math.MaxInt32)) }
 
-// pidsMax is the least pids.max of the process's control group and those above
-// it (cgroups(7)), or -1 when there is none.
-func (m machine) pidsMax() int {
+// taskRoom is what the control groups of the process, and those above it, allow
+// (cgroups(7)).
+type taskRoom struct {
+	// most is the least pids.max, -1 when there is none.
+	most int
+	// free is how many tasks more the tightest of them permits, and limit the
+	// pids.max of that one; -1 when there is none.
+	free, limit int
+}
+
+// taskRoom reads pids.max and pids.current.
+func (m machine) taskRoom() taskRoom {
+	room := taskRoom{-1, -1, -1}
 	groups, err := m.readFile("/proc/self/cgroup")
 	if err != nil {
-		return -1
+		return room
 	}
 	mounts, err := m.readFile("/proc/self/mountinfo")
 	if err != nil {
-		return -1
+		return room
 	}
-	least := -1
 	for _, mount := range pidsMounts(string(mounts)) {
-		group, ok := pidsGroup(string(groups), mount.v2)
-		if !ok {
-			continue
-		}
-		if n := m.leastPids(mount, group); n >= 0 && (least < 0 || n < least) {
-			least = n
+		if group, ok := pidsGroup(string(groups), mount.v2); ok {
+			m.tighten(&room, mount, group)
 		}
 	}
-	return least
+	return room
 }
 
 // cgroupMount is a mounted hierarchy that may limit tasks: the part of it
@@ -191,18 +196,24 @@ func pidsGroup(cgroup string, v2 bool) (string, bool) {
 	return "", false
 }
 
-func (m machine) leastPids(mount cgroupMount, group string) int {
+// tighten applies the limits of a group and of those above it.
+func (m machine) tighten(room *taskRoom, mount cgroupMount, group string) {
 	rel, err := filepath.Rel(mount.root, group)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
 		rel = "."
 	}
-	least := -1
 	for dir := filepath.Join(mount.point, rel); ; dir = filepath.Dir(dir) {
-		if n, ok := m.number(filepath.Join(dir, "pids.max")); ok && (least < 0 || n < least) {
-			least = n
+		if n, ok := m.number(filepath.Join(dir, "pids.max")); ok {
+			if room.most < 0 || n < room.most {
+				room.most = n
+			}
+			used, ok := m.number(filepath.Join(dir, "pids.current"))
+			if free := max(0, n-used); ok && (room.free < 0 || free < room.free) {
+				room.free, room.limit = free, n
+			}
 		}
 		if len(dir) <= len(mount.point) {
-			return least
+			return
 		}
 	}
 }

@@ -201,6 +201,9 @@ func (u *upgrade) launch() error {
 	if err := checkBinary(u.request.binary); err != nil {
 		return err
 	}
+	if err := u.d.checkTasks(); err != nil {
+		return err
+	}
 	conn, far, err := ipc.HandoffPair()
 	if err != nil {
 		return err
@@ -216,6 +219,19 @@ func (u *upgrade) launch() error {
 	u.d.logf("upgrade to %s: started as process %d", u.request.binary, u.proc.pid)
 	go u.read()
 	return nil
+}
+
+// checkTasks makes sure that the control group permits the processes of a
+// successor beside those there are: one that has no thread left for its runtime
+// ends without a word, and so could this one.
+func (d *daemon) checkTasks() error {
+	need := (2 + d.workers()) * startTasks
+	room := d.machine.taskRoom()
+	if room.free < 0 || room.free >= need {
+		return nil
+	}
+	return fmt.Errorf("it needs %d tasks beside those there are, but pids.max of the control group is %d and permits %d more: set TasksMax=%d in the unit",
+		need, room.limit, room.free, room.limit+need-room.free)
 }
 
 // note changes what status shows.
