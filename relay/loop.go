@@ -11,12 +11,13 @@ import (
 
 const (
 	// rawWaitMS is how long one wait for events may keep the scheduler in
-	// the dark, in milliseconds; after quietMS without an event the loop waits
-	// as an ordinary blocking call. Raw waiting halves the CPU time
-	// of a request at partial load; it also keeps the runtime's monitor thread
-	// awake, which an idle daemon must not.
-	rawWaitMS = 50
-	quietMS   = 1000
+	// the dark, in milliseconds. Raw waiting halves the CPU time of a request
+	// at partial load; it also keeps the runtime's monitor thread awake, which
+	// costs more than it saves where fewer than briskWakes waits in paceMS end
+	// with an event: there the loop waits as an ordinary blocking call.
+	rawWaitMS  = 50
+	paceMS     = 1000
+	briskWakes = 35
 	// yieldEveryMS is how often the scheduler may stop the loop for others, in
 	// milliseconds, and so how long what stops the world waits at most.
 	yieldEveryMS = 50
@@ -58,7 +59,7 @@ type Loop struct {
 
 	nowMS   int64
 	base    time.Time
-	eventMS int64 // when an event last came
+	pace    pace
 	openly  int   // calls of WaitOpenly without WaitAsBefore
 	yieldMS int64 // when the scheduler last had a chance to stop the loop
 	stopped bool
@@ -164,15 +165,32 @@ func (l *Loop) wait() int {
 	if timeout == 0 {
 		return l.poll(0, false)
 	}
-	quiet := l.nowMS-l.eventMS >= quietMS || l.openly > 0
-	if !quiet && (timeout < 0 || timeout > rawWaitMS) {
+	raw := l.openly == 0 && l.pace.brisk(l.nowMS)
+	if raw && (timeout < 0 || timeout > rawWaitMS) {
 		timeout = rawWaitMS
 	}
-	n := l.poll(timeout, quiet)
+	n := l.poll(timeout, !raw)
 	if n > 0 {
-		l.eventMS = l.nowMS
+		l.pace.wakes++
 	}
 	return n
+}
+
+// pace tells whether events come often.
+type pace struct {
+	sinceMS int64 // when the present count began
+	wakes   int   // waits since then that ended with an event
+	was     bool  // whether the count before was high
+}
+
+// brisk reports whether at least briskWakes waits ended with an event in the
+// last whole paceMS, or have since.
+func (p *pace) brisk(nowMS int64) bool {
+	if passed := nowMS - p.sinceMS; passed >= paceMS {
+		p.was = p.wakes >= briskWakes && passed < 2*paceMS
+		p.sinceMS, p.wakes = nowMS, 0
+	}
+	return p.was || p.wakes >= briskWakes
 }
 
 // WaitOpenly has the loop wait by calls that the scheduler knows to block, until
