@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"bytes"
 	"encoding/json"
 	"net"
 	"os"
@@ -228,7 +229,11 @@ func FuzzDecodeManifest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(golden)
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, golden); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(compact.Bytes())
 	f.Add([]byte(`{"slots":[{"idle":[0]}],"sockets":[{"slot":-1}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := decodeManifest(data)

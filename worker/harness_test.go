@@ -401,6 +401,8 @@ func TestMain(m *testing.M) {
 	_, _ = freeport.Take()
 	flag.Parse()
 	moveTimeout = time.Second
+	// Each loop holds a processor of the scheduler while it waits.
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
 	// The first use of signals starts a goroutine that stays.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGUSR2)
