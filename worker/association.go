@@ -252,15 +252,22 @@ func (a *association) externalAddr(addr netip.Addr) netip.Addr {
 	return a.server6.LocalAddr().Addr()
 }
 
-// checkIdle ends an association in which nothing has passed for too long.
-func (a *association) checkIdle() {
-	s := a.s
-	if left := a.last + s.svc.idleMS - s.w.loop.Now(); left > 0 {
-		s.arm(left)
+// timedOut has destinations go on that have waited for their addresses, and ends an
+// association in which nothing has passed for too long.
+func (a *association) timedOut() {
+	a.useEarly()
+	if a.untilIdle() > 0 {
+		a.arm()
 		return
 	}
-	s.fail(codeTimeout)
+	a.s.fail(codeTimeout)
 }
+
+// untilIdle is how long the association lasts without a datagram, in milliseconds.
+func (a *association) untilIdle() int64 { return a.last + a.s.svc.idleMS - a.s.w.loop.Now() }
+
+// arm sets the timer to what comes first.
+func (a *association) arm() { a.s.arm(max(1, min(a.untilIdle(), a.untilEarly()))) }
 
 // obey puts the association under the rules of a new generation: its
 // destinations are asked for anew. One that is forgotten opens no way to others.

@@ -54,6 +54,10 @@ type destination struct {
 	began   int64
 	in, out uint64
 	wait    *nameWait
+	// early are the addresses of one family that are used at earlyAt, in the
+	// loop's time, should those of the preferred one not be known by then.
+	early   []netip.Addr
+	earlyAt int64
 	held    [][]byte
 	free    *destination
 }
@@ -208,34 +212,49 @@ func (d *destination) decide() {
 	}
 	d.state = destinationNaming
 	d.wait = s.w.names.wait(nameKey{d.host, s.svc.family}, s.client.Addr(), d)
+	if d.wait.early != nil {
+		d.namedEarly(d.wait.early)
+	}
 }
 
-// choose takes the addresses of the name: the one in use stays while it is among
-// them and allowed.
+// choose takes the addresses of the name.
 func (d *destination) choose(addrs []netip.Addr) {
+	addr, c := d.pick(addrs)
+	if c == codeOK {
+		d.to = addr
+	}
+	d.settle(c)
+}
+
+// pick returns the address that datagrams are to go to: the one in use stays while
+// it is among addrs and allowed.
+func (d *destination) pick(addrs []netip.Addr) (netip.Addr, code) {
 	if slices.Contains(addrs, d.to) && d.check(d.to) == codeOK {
-		d.settle(codeOK)
-		return
+		return d.to, codeOK
 	}
 	c := codeNoHost
 	var list targets
 	for list.set(addrs, d.a.s.svc.prefer6); !list.empty(); {
 		addr := list.next()
 		if c = d.check(addr); c == codeOK {
-			d.to = addr
-			break
+			return addr, c
 		}
 	}
-	d.settle(c)
+	return netip.Addr{}, c
 }
 
 // named takes the result of a lookup, and sends what has waited for it.
 func (d *destination) named(addrs []netip.Addr) {
+	d.wait, d.early = nil, nil
+	d.choose(addrs)
+	d.release()
+}
+
+// release sends the datagrams that have waited, or drops them.
+func (d *destination) release() {
 	s := d.a.s
-	d.wait = nil
 	before, dropped := s.out, uint64(0)
 	d.second = s.w.loop.Now() / 1000
-	d.choose(addrs)
 	for _, p := range d.held {
 		if d.state != destinationAllowed || !d.send(p) {
 			dropped++

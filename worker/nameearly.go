@@ -5,17 +5,13 @@ import "net/netip"
 // resolutionDelayMS is how long the addresses of the preferred family are waited for
 // when the others have come first, in milliseconds (RFC 8305 section 3). Without
 // preferred ones, connecting begins with those there are; what comes later is tried
-// in its turn.
+// in its turn; datagrams go to one address, for good.
 const resolutionDelayMS = 50
 
 // namedEarly takes the addresses of one family while those of the other are being
 // asked for.
 func (d *dialName) namedEarly(addrs []netip.Addr) {
 	s := (*session)(d)
-	if s.udp != nil {
-		// Datagrams go to one address for good.
-		return
-	}
 	st := s.dial
 	st.targets.set(addrs, s.svc.prefer6)
 	if st.targets.preferred() {

@@ -275,7 +275,7 @@ func (s *session) OnTimer(*relay.Timer) {
 	case phaseDatagrams:
 		s.udp.checkIdle()
 	case phaseAssociate:
-		s.association().checkIdle()
+		s.association().timedOut()
 	default:
 		s.handshakeTimedOut()
 	}
