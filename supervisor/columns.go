@@ -106,6 +106,13 @@ func (c *columns) retire(col int) {
 	}
 }
 
+// ids returns the services that have a column.
+func (c *columns) ids() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.byID))
+}
+
 // export returns the state for a successor: the column of each service, the
 // number of columns ever given, and the totals of services that are gone, by
 // row.

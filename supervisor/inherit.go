@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -70,6 +71,25 @@ func (h *inheritance) unitAddresses() map[string]bool {
 		}
 	}
 	return keys
+}
+
+// addresses are those of the sockets, as services name them.
+func (h *inheritance) addresses() map[string]bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := map[string]bool{}
+	for _, s := range h.sockets {
+		if servable(s) {
+			e := endpointOf(s)
+			list[e.String()] = true
+		}
+	}
+	return list
+}
+
+// endpointOf is where a servable socket is bound.
+func endpointOf(s systemd.Socket) config.Endpoint {
+	return config.Endpoint{Network: networkOf(s), Unix: s.Path, Addr: s.Addr.Addr().Unmap(), Port: s.Addr.Port()}
 }
 
 // servable says that the socket is one that some service can serve.
@@ -178,6 +198,37 @@ func boundTo(s systemd.Socket, e config.Endpoint) bool {
 		return true
 	}
 	return s.Addr.Addr().Unmap() == e.Addr.Unmap()
+}
+
+// overlapping returns a socket that nothing has taken yet and whose address, or
+// that of the service, is a wildcard that has the other: a service that has been
+// given a wider or a narrower address.
+func (h *inheritance) overlapping(e config.Endpoint) (systemd.Socket, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.sockets {
+		at := endpointOf(s)
+		dual := s.DualStack() && at.Port == e.Port && at.Network == e.Network
+		if e.Unix == "" && s.Addr.IsValid() && servable(s) && (dual || wildcardOverlap(at, e)) {
+			return s, true
+		}
+	}
+	return systemd.Socket{}, false
+}
+
+// listenReason is the text for a failure to listen; it names the inherited
+// socket that is in the way.
+func (d *daemon) listenReason(e config.Endpoint, err error, ours bool) string {
+	other, found := d.inherited.overlapping(e)
+	switch {
+	case !found || ours || !errors.Is(err, unix.EADDRINUSE):
+		return listenReason(e, err, ours)
+	case stored(other):
+		return fmt.Sprintf("%s overlaps with %s, the daemon's address before, whose socket cannot be shared: "+
+			"stop the daemon and start it to make the change", e.String(), other)
+	}
+	return fmt.Sprintf("%s overlaps with %s, the inherited socket %q: change ListenStream= or ListenDatagram= in its unit, or the address of the service",
+		e.String(), other, other.Name)
 }
 
 // listener makes the listener of a service of inherited sockets; nil when there

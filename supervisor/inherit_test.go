@@ -259,3 +259,51 @@ func TestInheritedDatagramSockets(t *testing.T) {
 		t.Errorf("a stream for a service of datagrams: %v", err)
 	}
 }
+
+func TestOverlapping(t *testing.T) {
+	tcp := func(address string, v6only bool) systemd.Socket {
+		return systemd.Socket{Network: "tcp", Listening: true, Addr: netip.MustParseAddrPort(address), V6Only: v6only}
+	}
+	at := func(address string) config.Endpoint {
+		a := netip.MustParseAddrPort(address)
+		return config.Endpoint{Addr: a.Addr(), Port: a.Port()}
+	}
+	udp := at("0.0.0.0:1")
+	udp.Network = config.UDP
+	for _, c := range []struct {
+		socket systemd.Socket
+		e      config.Endpoint
+		want   bool
+	}{
+		{tcp("127.0.0.1:1", false), at("0.0.0.0:1"), true},
+		{tcp("0.0.0.0:1", false), at("127.0.0.1:1"), true},
+		{tcp("0.0.0.0:1", false), at("127.0.0.1:2"), false},
+		{tcp("127.0.0.2:1", false), at("127.0.0.1:1"), false},
+		{tcp("[::]:1", false), at("127.0.0.1:1"), true},
+		{tcp("[::]:1", true), at("127.0.0.1:1"), false},
+		{tcp("[::]:1", true), at("[::1]:1"), true},
+		{tcp("127.0.0.1:1", false), udp, false},
+		{tcp("127.0.0.1:1", false), config.Endpoint{Unix: "/run/x"}, false},
+		{systemd.Socket{Network: "udp", Addr: netip.MustParseAddrPort("127.0.0.1:1")}, udp, true},
+		{systemd.Socket{Network: "unix", Listening: true, Path: "/run/x"}, at("0.0.0.0:1"), false},
+	} {
+		h := &inheritance{sockets: []systemd.Socket{c.socket}}
+		if _, got := h.overlapping(c.e); got != c.want {
+			t.Errorf("%v, %v: %v", c.socket, c.e, got)
+		}
+	}
+}
+
+func TestListenReasonInherited(t *testing.T) {
+	wildcard := config.Endpoint{Addr: netip.IPv4Unspecified(), Port: 80}
+	for name, want := range map[string]string{
+		"web": `0.0.0.0:80 overlaps with tcp 127.0.0.1:80, the inherited socket "web": change ListenStream=`,
+		config.StoredPrefix + "127.0.0.1_80/shared-0": "0.0.0.0:80 overlaps with tcp 127.0.0.1:80, the daemon's address before",
+	} {
+		d := &daemon{}
+		d.inherited.giveBack([]systemd.Socket{{Name: name, Network: "tcp", Listening: true, Addr: netip.MustParseAddrPort("127.0.0.1:80")}})
+		if got := d.listenReason(wildcard, unix.EADDRINUSE, false); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

@@ -82,7 +82,7 @@ func (d *daemon) probeListeners(cfg *config.Config) []config.Diagnostic {
 			continue
 		}
 		if err := probe(s, ours); err != nil {
-			failed = append(failed, serviceError(s, listenReason(s.Listen, err, ours)))
+			failed = append(failed, serviceError(s, d.listenReason(s.Listen, err, ours)))
 		}
 	}
 	return failed

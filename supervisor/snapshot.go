@@ -197,10 +197,11 @@ func (d *daemon) newListener(s *config.Service, next *snapshot, ours bool) (*lis
 	case err != nil:
 		reason = err.Error()
 	default:
-		if l, err = listen(s, len(next.cpus), ours); err == nil {
+		other, _ := d.inherited.overlapping(s.Listen)
+		if l, err = listen(s, len(next.cpus), ours || other.ReusePort); err == nil {
 			return l, nil
 		}
-		reason = listenReason(s.Listen, err, ours)
+		reason = d.listenReason(s.Listen, err, ours)
 	}
 	diag := serviceError(s, reason)
 	return nil, &diag
@@ -239,13 +240,18 @@ func overlaps(have map[string]*listener, e config.Endpoint) bool {
 		return false
 	}
 	for _, l := range have {
-		o := l.endpoint
-		sameFamily := o.Unix == "" && o.Network == e.Network && o.Addr.Unmap().Is4() == e.Addr.Unmap().Is4()
-		if sameFamily && o.Port == e.Port && (o.Addr.IsUnspecified() || e.Addr.IsUnspecified()) {
+		if wildcardOverlap(l.endpoint, e) {
 			return true
 		}
 	}
 	return false
+}
+
+// wildcardOverlap reports whether one of two addresses is a wildcard that has
+// the other.
+func wildcardOverlap(a, b config.Endpoint) bool {
+	sameFamily := a.Unix == "" && a.Network == b.Network && a.Addr.Unmap().Is4() == b.Addr.Unmap().Is4()
+	return sameFamily && a.Port == b.Port && (a.Addr.IsUnspecified() || b.Addr.IsUnspecified())
 }
 
 // inForce returns the generation in force, nil before the first.

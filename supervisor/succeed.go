@@ -318,7 +318,7 @@ func (d *daemon) inheritFrom(m *ipc.Message) {
 
 // socketKey is the listenerKey of a socket's address.
 func socketKey(s systemd.Socket) string {
-	return listenerKey(config.Endpoint{Network: networkOf(s), Unix: s.Path, Addr: s.Addr.Addr().Unmap(), Port: s.Addr.Port()})
+	return listenerKey(endpointOf(s))
 }
 
 // lateOrphans are the workers that were alive when the shared memory was last
@@ -625,6 +625,17 @@ func (d *daemon) awaitOrphan(p *process) {
 	d.leave(p)
 	d.logf("worker pid %d of another supervisor has ended", p.pid)
 }
+
+// unowned lists the services whose sockets no service has taken: only workers of
+// another supervisor serve them.
+func (d *daemon) unowned() []string {
+	left := d.inherited.addresses()
+	list := slices.DeleteFunc(d.columns.ids(), func(id string) bool { return !left[id[strings.IndexByte(id, '@')+1:]] })
+	return list[:min(len(list), maxUnowned)]
+}
+
+// maxUnowned bounds the services in one message.
+const maxUnowned = 1024
 
 // drainOrphans has workers of another supervisor drain, and hand their sessions
 // over: this one's workers accept. unowned lists services that only they have.

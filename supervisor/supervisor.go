@@ -334,13 +334,14 @@ func (d *daemon) start(ctx context.Context) (err error) {
 	if d.succession != nil {
 		return nil // the rest follows when it has taken over
 	}
+	unowned := d.unowned()
 	d.own()
 	d.kickAdoption()
 	d.watchOld()
 	d.attract(d.oldGenerations())
 	orphans := d.watchOrphans(d.legacy.orphans)
 	d.legacy.orphans = nil
-	d.drained.Go(func() { d.drainOrphans(orphans) })
+	d.drained.Go(func() { d.drainOrphans(orphans, unowned...) })
 	go d.control.serve(d)
 	return nil
 }
