@@ -15,6 +15,11 @@ func TestMessages(t *testing.T) {
 		{"prxy", `1:1: error: unknown command "prxy"; did you mean "proxy"?`},
 		{"PROXY", `1:1: error: unknown command "PROXY"; did you mean "proxy"?`},
 		{"zzzzzz", `1:1: error: unknown command "zzzzzz"`},
+		{"http_port 3128", `1:1: error: unknown command "http_port"; here it is: proxy -pPORT`},
+		{"logoutput: stderr", `1:1: error: unknown command "logoutput:"; here it is: log`},
+		{"internal: eth0", `1:1: error: unknown command "internal:"; did you mean "internal"?`},
+		{"proxy -ieth0\nproxy -ieth1", `1:9: error: proxy: -i: "eth0": expected an IPv4 or IPv6 address, unix:PATH or unix:@NAME
+2:9: error: proxy: -i: "eth1": expected an IPv4 or IPv6 address, unix:PATH or unix:@NAME`},
 		{many, `1:1: error: unknown command "` + many[:64] + `..."`},
 		{`""`, `1:1: error: unknown command ""`},
 		{"bandlimin 1 *", "1:1: error: bandlimin: not supported yet"},

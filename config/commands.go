@@ -130,7 +130,7 @@ func (l *loader) runCommand(words []word) bool {
 	c := call{words[0], words[1:]}
 	cmd, ok := commandTable[c.name.text]
 	if !ok {
-		l.errorf(c.name.pos, "unknown command %s%s", show(c.name.text), didYouMean(c.name.text, commandNames))
+		l.errorf(c.name.pos, "unknown command %s%s", show(c.name.text), unknownHint(c.name.text))
 		return true
 	}
 	l.sawService = l.sawService || cmd.service

@@ -68,6 +68,10 @@ type loader struct {
 	bytes int
 	words int
 
+	// indented are the files with a warning about a line that begins with a
+	// blank.
+	indented map[string]bool
+
 	shadowBudget int
 	analysis
 }
@@ -78,6 +82,7 @@ func newLoader(name string, env environment) *loader {
 		cfg:      &Config{Source: name, DrainTimeout: defaultDrainTimeout, UpgradeTrial: defaultUpgradeTrial, UpgradeOld: defaultUpgradeOld},
 		st:       initialState(),
 		analysis: newAnalysis(),
+		indented: map[string]bool{},
 
 		shadowBudget: shadowBudget,
 	}
@@ -142,7 +147,11 @@ func (l *loader) runFile(name string, data []byte) {
 // runLine runs one line from the byte at index skip on. It returns false
 // after the end command.
 func (l *loader) runLine(name string, text []byte, line, skip int) bool {
-	if len(text) == skip || text[skip] == '#' || isBlank(text[skip]) {
+	if len(text) == skip || text[skip] == '#' {
+		return true
+	}
+	if isBlank(text[skip]) {
+		l.noteIndented(name, text, line)
 		return true
 	}
 	l.seq++
@@ -152,3 +161,26 @@ func (l *loader) runLine(name string, text []byte, line, skip int) bool {
 	}
 	return l.runCommand(x.words)
 }
+
+// noteIndented warns, once a file, of a line that is a comment because it begins
+// with a blank, but looks like a service or a rule that was meant to count.
+func (l *loader) noteIndented(name string, text []byte, line int) {
+	rest := bytes.TrimLeft(text, blanks)
+	first := rest
+	if end := bytes.IndexAny(rest, blanks); end >= 0 {
+		first = rest[:end]
+	}
+	if cmd := commandTable[string(first)]; !cmd.service && !indentedRules[string(first)] || l.indented[name] {
+		return
+	}
+	l.indented[name] = true
+	l.seq++
+	l.warnf(Pos{name, line, len(text) - len(rest) + 1}, "%s: a line that begins with a blank is a comment", first)
+}
+
+// blanks are the bytes for which isBlank is true.
+const blanks = " \t\r\n\v\f"
+
+// indentedRules are the commands besides services that hardly begin a sentence
+// of a comment and whose absence lets somebody in.
+var indentedRules = map[string]bool{"auth": true, "users": true, "allow": true, "deny": true, "internal": true}

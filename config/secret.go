@@ -19,8 +19,8 @@ func hideSecret(s string) string {
 	if head := credential.FindString(s); head != "" {
 		return head + secretMark
 	}
-	name, _, ok := strings.Cut(s, ":")
-	if !ok || isPlace(s, name) {
+	name, rest, ok := strings.Cut(s, ":")
+	if !ok || rest == "" || isPlace(s, name) {
 		return s
 	}
 	return name + ":" + secretMark

@@ -271,8 +271,8 @@ type claimed struct {
 // address overlaps with every address of its family.
 func (l *loader) claimAddress(s *Service) bool {
 	mine := claimed{s.Listen.Network, s.Listen.Addr, cleanUnix(s.Listen.Unix), s.Listen.Systemd, s.Pos}
-	if mine.unix == "" && mine.systemd == "" && s.Listen.Port == 0 {
-		return true // the port is missing or wrong, which has been reported
+	if mine.unix == "" && mine.systemd == "" && (s.Listen.Port == 0 || !mine.addr.IsValid()) {
+		return true // the port or address is missing or wrong, which has been reported
 	}
 	for _, other := range l.listening[s.Listen.Port] {
 		if !mine.overlaps(other) {

@@ -34,6 +34,8 @@ func TestWarnings(t *testing.T) {
 			"2:1: warning: maxconn: this line and 2 more after it have no effect: no service follows\n" +
 				"4:1: warning: flush: has no effect: no service follows\n" +
 				"5:1: warning: auth: has no effect: no service follows"},
+		{"indented", "proxy -i127.0.0.1\n  allow\talice\n deny *\n  in the users group", "2:3: warning: allow: a line that begins with a blank is a comment"},
+		{"indented comments", "\t\n  # deny\n log of all\n denying\nproxy -i127.0.0.1", ""},
 		{"between services", "proxy -i127.0.0.1\nmaxconn 5\nproxy -i127.0.0.2", ""},
 		{"no effect", "daemon\nstacksize 8000\ndaemon\nservice\nproxy -i127.0.0.1",
 			"1:1: warning: daemon: has no effect here\n2:1: warning: stacksize: has no effect here\n4:1: warning: service: has no effect here"},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -49,9 +50,19 @@ func parseArgs(args []string) (commandLine, error) {
 		return line, fmt.Errorf("unexpected argument %q", rest[0])
 	}
 	if commands[line.command] == nil && line.command != "help" && line.command != "version" {
-		return line, fmt.Errorf("unknown command %q", line.command)
+		return line, fmt.Errorf("unknown command %q%s", line.command, elsewhere[line.command])
 	}
 	return line, line.checkOptions()
+}
+
+// elsewhere says where to find what other programs of the kind call by these
+// names.
+var elsewhere = map[string]string{
+	"check":   "; 3proxyd check FILE does it",
+	"stop":    "; drain stops the daemon, with --timeout 0 at once",
+	"restart": "; upgrade has the binary that is now in place take over, reload the configuration",
+	"start":   "; 3proxyd FILE, or systemctl start 3proxyd, does it",
+	"top":     "; conns and stats show what goes on",
 }
 
 // checkOptions refuses options of other commands.
@@ -117,7 +128,16 @@ func (l *commandLine) parseOptions(args []string) ([]string, error) {
 		l.command = "version"
 		return nil, nil
 	}
-	return flags.Args(), err
+	return flags.Args(), plainFlagError(err)
+}
+
+// plainFlagError names an option as it is written here.
+func plainFlagError(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := strings.Replace(err.Error(), "flag provided but not defined: -", "unknown option --", 1)
+	return errors.New(strings.Replace(text, "for flag -", "for --", 1))
 }
 
 func setSeconds(to **float64, s string) error {

@@ -46,8 +46,9 @@ const (
 	exitNoDaemon = 3
 )
 
-const usage = `usage: 3proxyctl [-s SOCKET] [-o text|json] [--wait S] COMMAND
-  status                            what runs, and since when
+const synopsis = "usage: 3proxyctl [-s SOCKET] [-o text|json] [--wait S] COMMAND\n"
+
+const usage = synopsis + `  status                            what runs, and since when
   stats                             counters of every service and worker
   conns                             the live sessions
   reload [--dry-run] [--force]      read the configuration again; --dry-run only
@@ -101,7 +102,7 @@ var commands = map[string]func(*session, context.Context) error{
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	line, err := parseArgs(args)
 	if err != nil {
-		fmt.Fprintf(stderr, "3proxyctl: %v\n\n%s", err, usage)
+		fmt.Fprintf(stderr, "3proxyctl: %v\n%s3proxyctl help lists the commands and their options\n", err, synopsis)
 		return exitUsage
 	}
 	switch line.command {

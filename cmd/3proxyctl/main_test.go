@@ -119,6 +119,16 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%q: exit %d\n%s", args, code, errs)
 		}
 	}
+	for args, want := range map[string]string{
+		"check":             `unknown command "check"; 3proxyd check FILE does it`,
+		"drain --worker x":  `invalid value "x" for --worker: it must be the number of a worker`,
+		"status --verbose":  "unknown option --verbose",
+		"upgrade --binary=": "for --binary: the path is empty",
+	} {
+		if _, _, errs := ctl(strings.Fields(args)...); !strings.Contains(errs, want) {
+			t.Errorf("%q: no %q in\n%s", args, want, errs)
+		}
+	}
 	if code, out, _ := ctl("--help"); code != exitOK || !strings.Contains(out, "usage:") {
 		t.Errorf("help: exit %d\n%s", code, out)
 	}

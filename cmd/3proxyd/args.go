@@ -33,7 +33,7 @@ func parseArgs(args []string) (commandLine, error) {
 		words, err = line.takeFile(words)
 	case "version", "help":
 	default:
-		return line, fmt.Errorf("unknown command %q", line.command)
+		return line, fmt.Errorf("unknown command %q; a configuration whose name has no \".\" or \"/\" is given as -c %s", line.command, line.command)
 	}
 	if err != nil {
 		return line, err

@@ -98,7 +98,7 @@ func TestVersionHelpUsage(t *testing.T) {
 	}{
 		{"version", exitOK, "3proxyd " + version.Release},
 		{"help", exitOK, "usage:"},
-		{"frob", exitUsage, `unknown command "frob"` + "\n"},
+		{"frob", exitUsage, `unknown command "frob"; a configuration whose name has no "." or "/" is given as -c frob` + "\n"},
 	} {
 		var out bytes.Buffer
 		if code := run([]string{c.arg}, &out, &out); code != c.code || !strings.Contains(out.String(), c.want) {
