@@ -47,10 +47,12 @@ const (
 	flagDistrust                      // a short read proves nothing here
 	flagUnsent                        // nothing has been written, TCP_NODELAY not set
 	flagNagle                         // one write has been made without TCP_NODELAY
+	flagEarly                         // the peer has sent something before the first write
 	// Of io_uring:
 	flagEnded  // OnEOF or the end of a flow has been reported
 	flagBulk   // reads are larger than the ring's buffers
 	flagPolled // a poll has told of input, which no splice has brought yet
+	flagFirst  // the first write has not been made: what is received before is early
 )
 
 // Conn is a stream socket of a Loop. It is made part of what owns it (a

@@ -58,7 +58,7 @@ func (c *Conn) writeNow(p []byte, flags int) {
 		c.hold(p)
 		return
 	}
-	c.endNagle()
+	c.writesDirectly()
 	n, errno := sys.Send(c.fd, p, flags)
 	if errno != 0 && !c.sendFailed(errno) {
 		return
@@ -84,7 +84,7 @@ func (c *Conn) Write2(a, b []byte) {
 		c.hold(b)
 		return
 	}
-	c.endNagle()
+	c.writesDirectly()
 	n, errno := sys.Send2(c.fd, a, b)
 	if errno != 0 && !c.sendFailed(errno) {
 		return
@@ -100,6 +100,14 @@ func (c *Conn) Write2(a, b []byte) {
 		n = len(a)
 	}
 	c.hold(b[n-len(a):])
+}
+
+// writesDirectly is called before a write by a call of its own.
+func (c *Conn) writesDirectly() {
+	c.endNagle()
+	if c.flags&flagFirst != 0 {
+		c.lookForEarly()
+	}
 }
 
 // endNagle is called before each write. It sets TCP_NODELAY when the socket is

@@ -612,8 +612,9 @@ func testFairness(t *testing.T) {
 				peerWrite(t, fast.client, stream)
 				peerRead(fast.server, 4<<20)
 			}
-			// An event and a place in the run list in one turn.
-			most := uint64(2 * readsPerTurn * DefaultBufferSize)
+			// Events of input and of room, which the ring tells of apart, and a
+			// place in the run list in one turn.
+			most := uint64(3 * readsPerTurn * DefaultBufferSize)
 			buf := make([]byte, 16)
 			for round := range 20 {
 				for _, x := range others {

@@ -43,10 +43,12 @@ const (
 	opWake
 	opPacket
 	opPacketRoom
+	opFirstSend
 )
 
 // A completion is named by slot and generation of the loop's table and the kind
-// of the request; that of opSend by an index instead of the slot.
+// of the request; that of opSend by an index instead of the slot, that of
+// opFirstSend by an index and the slot.
 const (
 	nameSlotBits = 28
 	nameSlotMask = 1<<nameSlotBits - 1
@@ -185,6 +187,9 @@ func (r *ring) complete(e *sys.CQE) {
 	slot, gen := uint32(e.UserData)&nameSlotMask, uint32(e.UserData>>32)
 	switch op {
 	case opIgnored, opSend:
+		return
+	case opFirstSend:
+		r.firstSent(gen)
 		return
 	case opWake:
 		if e.Flags&sys.CQEMore == 0 {

@@ -83,8 +83,17 @@ func (r *ring) arm(c *Conn) {
 	default:
 		*a |= uringRecv
 		r.room(1)
-		r.Recv(c.fd, min(c.readLimit(), ringBufferSize), r.buffers, ringName(opRecv, c.slot, c.gen))
+		r.recv(c)
 	}
+}
+
+func (r *ring) recv(c *Conn) {
+	n, name := min(c.readLimit(), ringBufferSize), ringName(opRecv, c.slot, c.gen)
+	if c.flags&flagFirst != 0 {
+		r.RecvNow(c.fd, n, r.buffers, name)
+		return
+	}
+	r.Recv(c.fd, n, r.buffers, name)
 }
 
 // pollsInput reports whether input is polled for, to be spliced or read by a
@@ -227,6 +236,7 @@ func (c *Conn) polled(res int32) {
 // more is received meanwhile.
 func (r *ring) receive(c *Conn, p []byte, nonEmpty bool) {
 	c.uring.armed &^= uringRecv | uringCancelled
+	c.noteEarly()
 	c.flags |= flagReadable
 	c.observeSize(len(p))
 	gen := c.gen

@@ -54,7 +54,11 @@ func (r *ring) prepareSends() {
 		}
 		c.endNagle()
 		r.room(1)
-		r.Send(c.fd, w.data, ringName(opSend, uint32(len(r.sent)), 0))
+		if index := uint32(len(r.sent)); c.flags&flagFirst == 0 {
+			r.Send(c.fd, w.data, ringName(opSend, index, 0))
+		} else {
+			r.SendTold(c.fd, w.data, ringName(opFirstSend, index, c.slot))
+		}
 		r.sent = append(r.sent, sentWrite{c: c, gen: c.gen, data: w.data})
 	}
 	q.writes = q.writes[:0]
@@ -62,7 +66,7 @@ func (r *ring) prepareSends() {
 
 // finishSends takes the outcome of the submitted writes, before any other
 // completion. A write is done within the submission: those that have no
-// completion have been taken whole.
+// completion, which first ones always have, have been taken whole.
 func (r *ring) finishSends() {
 	r.l.later.used = 0
 	if len(r.sent) == 0 {
@@ -71,9 +75,10 @@ func (r *ring) finishSends() {
 	}
 	for i := range r.cqes {
 		e := &r.cqes[i]
-		if ringOp(e.UserData>>nameSlotBits&15) == opSend {
+		switch ringOp(e.UserData >> nameSlotBits & 15) {
+		case opSend, opFirstSend:
 			s := &r.sent[e.UserData&nameSlotMask]
-			s.res, s.failed = e.Res, true
+			s.res, s.failed = e.Res, int(e.Res) != len(s.data)
 		}
 	}
 	for i := range r.sent {

@@ -12,11 +12,6 @@ func (c *Conn) MayRead() bool {
 	return c.loop.ring != nil && c.opened && c.uring.armed&(uringRecv|uringPoll) == 0 && sys.MayRecv(c.fd)
 }
 
-// HasInput reports whether an event has told that the peer has sent something, or
-// its FIN, that has not been read. Unlike MayRead it costs nothing and may miss what
-// no event has told of yet.
-func (c *Conn) HasInput() bool { return c.flags&(flagReadable|flagDrained) != 0 }
-
 // Rest returns what the peer sent before the connection broke and nobody has
 // read, at most one read of it. It is for OnError: a write that fails says
 // nothing about what has arrived, such as the answer of a server that did not

@@ -302,8 +302,9 @@ type requestOpener struct{}
 func (requestOpener) opened(s *session) {
 	st := s.http
 	s.srv.SetHandler((*httpServer)(s))
-	if s.srv.HasInput() {
-		(*httpServer)(s).broken("the server has sent something before it was asked")
+	s.srv.TellEarly()
+	if s.srv.HasEarly() {
+		(*httpServer)(s).broken(reasonEarly)
 		return
 	}
 	used := (*httpClient)(s).send(st.out.Bytes(), s.buf.Bytes())

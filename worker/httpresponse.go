@@ -26,6 +26,10 @@ func (h *httpServer) OnData(_ *relay.Conn, p []byte) {
 		h.chunkData(p)
 		return
 	}
+	if s.srv.HasEarly() {
+		h.broken(reasonEarly)
+		return
+	}
 	if st.resp.Len() == 0 {
 		st.active = s.w.loop.Now()
 		h.parse(p, false)
@@ -366,7 +370,10 @@ func (h *httpServer) keepUpstream(u *upstream) {
 	s.w.pool.put(s, u, s.http.keepMS)
 }
 
-const reasonLongHead = "response head too large"
+const (
+	reasonLongHead = "response head too large"
+	reasonEarly    = "the server has sent something before it was asked"
+)
 
 // broken ends an exchange whose server answered with what is not a response.
 func (h *httpServer) broken(reason string) {

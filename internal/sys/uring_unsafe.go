@@ -83,6 +83,8 @@ type Uring struct {
 	cqes         []CQE
 
 	buffers []*Buffers
+	// told is how many sends since the last Reap have a completion for certain.
+	told uintptr
 
 	// What the kernel reads during a call must not lie on a stack that moves.
 	arg   getEventsArg
@@ -295,8 +297,16 @@ func (u *Uring) next() *SQE {
 // Recv receives at most n bytes into a buffer of b, recv(2); data names the
 // completion. The socket is taken to be empty now.
 func (u *Uring) Recv(fd int32, n int, b *Buffers, data uint64) {
+	u.recv(fd, n, b, recvPollFirst, data)
+}
+
+// RecvNow is Recv of a socket that may have input already, whose completion then
+// comes before those of what is submitted after it.
+func (u *Uring) RecvNow(fd int32, n int, b *Buffers, data uint64) { u.recv(fd, n, b, 0, data) }
+
+func (u *Uring) recv(fd int32, n int, b *Buffers, how uint16, data uint64) {
 	*u.next() = SQE{
-		opcode: opRecv, flags: sqeBufferSelect, ioprio: recvPollFirst,
+		opcode: opRecv, flags: sqeBufferSelect, ioprio: how,
 		fd: fd, len: uint32(n), bufGroup: b.group, userData: data,
 	}
 }
@@ -304,9 +314,18 @@ func (u *Uring) Recv(fd int32, n int, b *Buffers, data uint64) {
 // Send sends p, send(2). There is no completion when all of it has been taken
 // at once, and one with the number of bytes, or an errno, when not. p must stay
 // as it is until Enter has returned.
-func (u *Uring) Send(fd int32, p []byte, data uint64) {
+func (u *Uring) Send(fd int32, p []byte, data uint64) { u.send(fd, p, sqeCQESkip, data) }
+
+// SendTold is Send with a completion in any case, which does not end a wait of
+// Enter.
+func (u *Uring) SendTold(fd int32, p []byte, data uint64) {
+	u.told++
+	u.send(fd, p, 0, data)
+}
+
+func (u *Uring) send(fd int32, p []byte, flags uint8, data uint64) {
 	*u.next() = SQE{
-		opcode: opSend, flags: sqeCQESkip, fd: fd, userData: data,
+		opcode: opSend, flags: flags, fd: fd, userData: data,
 		addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))), len: uint32(len(p)),
 		opFlags: unix.MSG_NOSIGNAL | unix.MSG_DONTWAIT | unix.MSG_WAITALL,
 	}
@@ -355,7 +374,7 @@ func (u *Uring) Enter(timeout int, block bool) unix.Errno {
 	flags := u.enterFlags | enterGetEvents
 	var wait, arg, size uintptr
 	if timeout != 0 {
-		wait = 1
+		wait = 1 + u.told
 	}
 	if timeout > 0 {
 		u.ts = unix.NsecToTimespec(int64(timeout) * 1e6)
@@ -384,6 +403,7 @@ func (u *Uring) Reap(list []CQE) []CQE {
 			list = append(list, u.cqes[head&u.cqMask])
 		}
 		atomic.StoreUint32(u.cqHead, head)
+		u.told = 0
 		if atomic.LoadUint32(u.sqFlags)&sqCQOverflow == 0 {
 			return list
 		}
