@@ -43,6 +43,9 @@ type httpState struct {
 	bodyLeft   int64
 	chunks     http1.Chunked
 	sent       bool // the whole request has been handed to the server
+	// bodyMS is how long the client has been waited for within the body,
+	// bodySeen when that was last added up, in the loop's time.
+	bodyMS, bodySeen int64
 
 	// out is the head to send: until there is a connection, and as long as
 	// the request may have to be sent again.
@@ -446,43 +449,6 @@ func (h *httpClient) timedOut() {
 	}
 	h.forgetTarget()
 	h.answer(408, codeTimeout, "", false)
-}
-
-// httpExchange is a session between a request and the end of its response.
-type httpExchange session
-
-// exchangeCheckMS is how often an exchange is looked at, in milliseconds.
-const exchangeCheckMS = 5000
-
-// checkIdle ends an exchange in which nothing has moved for too long. A client
-// that has finished sending may be gone, so that its server has less time.
-func (x *httpExchange) checkIdle() {
-	s := (*session)(x)
-	last := max(s.up.Last(), s.down.Last(), s.cli.Flushed(), s.http.active)
-	if s.srv != nil {
-		last = max(last, s.srv.Flushed())
-	}
-	limit := s.svc.exchangeMS
-	if s.cli.HangupSeen() {
-		limit = min(limit, s.svc.answerMS)
-	}
-	if left := last + limit - s.w.loop.Now(); left > 0 {
-		s.arm(min(left, exchangeCheckMS))
-		return
-	}
-	status, reason := 504, "the server has not answered in time"
-	if !s.http.sent && !s.srv.Blocked() {
-		status, reason = 408, "the rest of the request has not come in time"
-	}
-	if s.http.started {
-		// Whoever stopped, the answer cannot be completed any more.
-		s.code = codeTimeout
-		s.log()
-		s.cli.Reset()
-		s.release()
-		return
-	}
-	(*httpClient)(s).answer(status, codeTimeout, reason, false)
 }
 
 // countHead counts a request's head, and what went with it, once: it may be

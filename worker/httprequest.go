@@ -220,7 +220,7 @@ func (h *httpClient) send(head, rest []byte) int {
 	s := (*session)(h)
 	st := s.http
 	s.phase = phaseExchange
-	st.active = s.w.loop.Now()
+	st.active, st.bodySeen = s.w.loop.Now(), s.w.loop.Now()
 	s.srv.StartRead()
 	s.arm(min(s.svc.exchangeMS, exchangeCheckMS))
 	used, whole := 0, true

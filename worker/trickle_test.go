@@ -1,9 +1,11 @@
 package worker
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
+	"net/http/httputil"
 	"strings"
 	"sync"
 	"testing"
@@ -83,4 +85,68 @@ func TestTrickle(t *testing.T) {
 	for i := range p.addrs {
 		p.waitOpen(i, 0)
 	}
+}
+
+// A body that comes slowly ends with 408 unless the server has answered; one that
+// comes steadily goes on for longer than CONNECTION_SHORT, which is two seconds.
+func TestTrickledBody(t *testing.T) {
+	o := startOrigin(t, func(c *net.TCPConn, r *bufio.Reader, head string, _ int) bool {
+		if strings.Contains(head, "/early") {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+		}
+		body := io.LimitReader(r, 20000)
+		if strings.Contains(head, "chunked") {
+			body = httputil.NewChunkedReader(r)
+		}
+		if _, err := io.Copy(io.Discard, body); err != nil {
+			return false
+		}
+		if strings.Contains(head, "/early") {
+			_, _ = io.WriteString(c, "hello")
+			return false
+		}
+		_, err := io.WriteString(c, ok("hello"))
+		return err == nil
+	})
+	p := startProxy(t, "internal 127.0.0.1\ntimeouts 1 1 1 2 2 30 2 2 2 1 1\nproxy -pPORT\n")
+	long := strings.Repeat("x", 400)
+	var wg sync.WaitGroup
+	for _, test := range []struct {
+		name, path, fields string
+		first, piece       string // 50 pieces come in five seconds
+		status             int
+	}{
+		{"length", "/", "Content-Length: 20000\r\n", "", "x", 408},
+		{"chunks", "/", "Transfer-Encoding: chunked\r\n", "", "1\r\nx\r\n", 408},
+		{"extension", "/", "Transfer-Encoding: chunked\r\n", "1", ";a", 408},
+		{"steady length", "/", "Content-Length: 20000\r\n", "", long, 200},
+		{"steady chunks", "/", "Transfer-Encoding: chunked\r\n", "", "190\r\n" + long + "\r\n", 200},
+		{"length, answered", "/early", "Content-Length: 20000\r\n", "", "x", 200},
+		{"chunks, answered", "/early", "Transfer-Encoding: chunked\r\n", "", "1\r\nx\r\n", 200},
+	} {
+		c := p.client(0)
+		wg.Go(func() {
+			defer c.Close()
+			fmt.Fprintf(c, "POST http://%s%s HTTP/1.1\r\nHost: x\r\n%s\r\n%s", o.addr, test.path, test.fields, test.first)
+			go func() {
+				for range 50 {
+					if _, err := io.WriteString(c, test.piece); err != nil {
+						return
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				if strings.Contains(test.fields, "chunked") {
+					_, _ = io.WriteString(c, "0\r\n\r\n")
+				} else if len(test.piece) == 1 {
+					_, _ = io.WriteString(c, strings.Repeat("x", 20000-50))
+				}
+			}()
+			resp, body, err := c.tryAnswer("POST")
+			if err != nil || resp.StatusCode != test.status || test.status == 200 && body != "hello" {
+				t.Errorf("%s: %v %q %v", test.name, resp, body, err)
+			}
+		})
+	}
+	wg.Wait()
+	p.waitOpen(0, 0)
 }
