@@ -2,7 +2,8 @@
 # make test     vet, unit tests, end-to-end tests (installs what they need)
 # make lint     gofmt, vet, staticcheck
 # make install  below PREFIX (/usr/local) and SYSCONFDIR (/etc), in DESTDIR:
-#               binaries, units, documents, and a configuration if there is none
+#               binaries, units, documents, manual pages, and a configuration if
+#               there is none
 # make fuzz     every fuzz target for FUZZTIME
 # make torture  the tests under load, with UPGRADES upgrades and moves in a row
 # make bench    measure against other proxies (bench/README.md); needs root
@@ -31,6 +32,7 @@ UNIT = $(shell $(GO) list ./... | grep -v '/e2e$$')
 
 PREFIX     ?= /usr/local
 SYSCONFDIR ?= /etc
+MANDIR     ?= $(PREFIX)/share/man
 BIN        ?= bin
 INSTALL    ?= install
 
@@ -41,18 +43,25 @@ all: build
 
 build:
 	CGO_ENABLED=0 $(GO) build -buildvcs=$(VCS) -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/3proxyd ./cmd/3proxyctl
+	$(GO) run ./docs/man docs/configuration.md > bin/3proxyd.cfg.5
 
 install: build install-files
 
-install-files:
+# The manual page of the configuration is made of the document.
+$(BIN)/3proxyd.cfg.5: docs/configuration.md $(wildcard docs/man/*.go)
+	$(GO) run ./docs/man docs/configuration.md > $@
+
+install-files: $(BIN)/3proxyd.cfg.5
 	$(INSTALL) -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/lib/systemd/system $(PREFIX)/lib/sysusers.d \
-		$(PREFIX)/lib/tmpfiles.d $(PREFIX)/share/doc/3proxyd $(SYSCONFDIR)/3proxy)
+		$(PREFIX)/lib/tmpfiles.d $(PREFIX)/share/doc/3proxyd $(MANDIR)/man1 $(MANDIR)/man5 $(MANDIR)/man8 $(SYSCONFDIR)/3proxy)
 	$(INSTALL) -m 755 $(BIN)/3proxyd $(BIN)/3proxyctl $(DESTDIR)$(PREFIX)/bin/
 	for unit in 3proxyd.service 3proxyd.socket; do \
 		sed 's|/usr/local/|$(PREFIX)/|; s|/etc/|$(SYSCONFDIR)/|' systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done
 	$(INSTALL) -m 644 systemd/3proxyd.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/3proxyd.conf
 	$(INSTALL) -m 644 systemd/3proxyd.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/3proxyd.conf
 	$(INSTALL) -m 644 README.md CHANGELOG.md docs/*.md $(DESTDIR)$(PREFIX)/share/doc/3proxyd/
+	for page in docs/man/3proxyctl.1 $(BIN)/3proxyd.cfg.5 docs/man/3proxyd.8; do \
+		sed 's|/usr/local/|$(PREFIX)/|; s|/etc/3proxy|$(SYSCONFDIR)/3proxy|' $$page > $(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}; done
 	test -e $(DESTDIR)$(SYSCONFDIR)/3proxy/3proxy.cfg || \
 		$(INSTALL) -m 644 systemd/3proxy.cfg $(DESTDIR)$(SYSCONFDIR)/3proxy/3proxy.cfg
 

@@ -3,6 +3,8 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -57,4 +59,24 @@ func configurationOf(block string) (example string, ok bool) {
 		example += line
 	}
 	return example, ok
+}
+
+// TestManual looks for every command and option in the document that the manual
+// page 3proxyd.cfg(5) is made of.
+func TestManual(t *testing.T) {
+	text, err := os.ReadFile("../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := slices.Clone(allOptions)
+	for name, cmd := range commandTable {
+		if cmd.run != nil {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		if !regexp.MustCompile("`" + regexp.QuoteMeta(name) + "([^a-z]|[A-Z]|`)").Match(text) {
+			t.Errorf("%s is not explained", name)
+		}
+	}
 }

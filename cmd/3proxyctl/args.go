@@ -90,8 +90,10 @@ func (l *commandLine) checkSwitches() error {
 	return nil
 }
 
-func (l *commandLine) parseOptions(args []string) ([]string, error) {
-	flags := flag.NewFlagSet("3proxyctl", flag.ContinueOnError)
+// optionSet is the options of all commands; version says that the version is
+// asked for.
+func (l *commandLine) optionSet() (flags *flag.FlagSet, version *bool) {
+	flags = flag.NewFlagSet("3proxyctl", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
 	flags.StringVar(&l.socket, "s", l.socket, "")
@@ -117,8 +119,13 @@ func (l *commandLine) parseOptions(args []string) ([]string, error) {
 		}
 		return err
 	})
-	version := flags.Bool("version", false, "")
+	version = flags.Bool("version", false, "")
 	flags.BoolVar(version, "V", false, "")
+	return flags, version
+}
+
+func (l *commandLine) parseOptions(args []string) ([]string, error) {
+	flags, version := l.optionSet()
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

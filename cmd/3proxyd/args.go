@@ -76,14 +76,21 @@ func (l *commandLine) parseWords(args []string) ([]string, error) {
 	}
 }
 
-func (l *commandLine) parseOptions(args []string) ([]string, error) {
-	flags := flag.NewFlagSet("3proxyd", flag.ContinueOnError)
+// optionSet is the options of all commands; version says that the version is
+// asked for.
+func (l *commandLine) optionSet() (flags *flag.FlagSet, version *bool) {
+	flags = flag.NewFlagSet("3proxyd", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
 	flags.StringVar(&l.config, "c", l.config, "")
 	flags.BoolVar(&l.dump, "dump", l.dump, "")
-	version := flags.Bool("version", false, "")
+	version = flags.Bool("version", false, "")
 	flags.BoolVar(version, "V", false, "")
+	return flags, version
+}
+
+func (l *commandLine) parseOptions(args []string) ([]string, error) {
+	flags, version := l.optionSet()
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		l.command = "help"
