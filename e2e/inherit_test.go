@@ -194,7 +194,7 @@ func TestInheritedRefused(t *testing.T) {
 		{"LISTEN_PID=$$ LISTEN_FDS=x", "proxy -i127.0.0.1 -p%d\n", `3proxyd: inherited descriptors: LISTEN_FDS="x" is not a number of descriptors`},
 		{"LISTEN_PID=$$ LISTEN_FDS=1", "proxy -i127.0.0.1 -p%d\n", "3proxyd: inherited descriptors: LISTEN_FDS=1: descriptor 3"},
 		{"LISTEN_PID=$$ LISTEN_FDS=0 LISTEN_FDNAMES=a", "proxy -i127.0.0.1 -p%d\n", "3proxyd: inherited descriptors: LISTEN_FDNAMES has 1 names for the 0 descriptors"},
-		{"", "proxy -isystemd:web\nproxy -i127.0.0.1 -p%d\n", `3proxy.cfg:2:1: error: proxy: no socket of the name "web" was inherited`},
+		{"", "proxy -isystemd:web\nproxy -i127.0.0.1 -p%d\n", `3proxy.cfg:2:1: error: proxy: no stream socket of the name "web" was inherited`},
 	} {
 		d := newDaemon(t, fmt.Sprintf(c.config, port(t)))
 		out, err := exec.Command("/bin/sh", "-c", c.env+" exec "+daemonBin+" -c "+d.config).CombinedOutput()

@@ -154,15 +154,19 @@ func (h *inheritance) byName(e config.Endpoint, others []config.Service) ([]syst
 			return nil, fmt.Errorf("the inherited socket %q %s", name, unfit(s, e.Network))
 		}
 	}
-	return nil, fmt.Errorf("no socket of the name %q was inherited: "+
-		"the daemon must be started by a socket unit with FileDescriptorName=%s", name, name)
+	kind, setting := "stream", "ListenStream"
+	if e.Network == config.UDP {
+		kind, setting = "UDP", "ListenDatagram"
+	}
+	return nil, fmt.Errorf("no %s socket of the name %q was inherited: the daemon must be started by a socket unit "+
+		"with FileDescriptorName=%s and %s=", kind, name, name, setting)
 }
 
 // unfit says why a service of a network cannot take a socket.
 func unfit(s systemd.Socket, n config.Network) string {
 	switch {
 	case s.Network == "udp" || s.Network == "unixgram":
-		return fmt.Sprintf("(%s) is for datagrams, which the service does not take", s)
+		return fmt.Sprintf("(%s) is for datagrams, and the service needs one for connections: use ListenStream= in its unit", s)
 	case n == config.UDP:
 		return fmt.Sprintf("(%s) is not for UDP datagrams, which the service takes: use ListenDatagram= in its unit", s)
 	case s.Network == "tcp" || s.Network == "unix":

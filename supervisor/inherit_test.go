@@ -136,10 +136,10 @@ func TestInheritedByNameErrors(t *testing.T) {
 	conn := systemd.Socket{Name: "conn", Network: "tcp", Addr: netip.MustParseAddrPort("127.0.0.1:9")}
 	odd := systemd.Socket{Name: "odd"}
 	for name, want := range map[string]string{
-		"dns":  `the inherited socket "dns" (udp 127.0.0.1:53) is for datagrams, which the service does not take`,
+		"dns":  `the inherited socket "dns" (udp 127.0.0.1:53) is for datagrams, and the service needs one for connections: use ListenStream= in its unit`,
 		"conn": `the inherited socket "conn" (tcp 127.0.0.1:9) does not listen: set Accept=no in its unit`,
 		"odd":  `cannot be served`,
-		"none": `no socket of the name "none" was inherited: the daemon must be started by a socket unit with FileDescriptorName=none`,
+		"none": `no stream socket of the name "none" was inherited: the daemon must be started by a socket unit with FileDescriptorName=none and ListenStream=`,
 	} {
 		h := &inheritance{}
 		h.giveBack([]systemd.Socket{udp, conn, odd})
@@ -147,6 +147,24 @@ func TestInheritedByNameErrors(t *testing.T) {
 		_, err := h.listener(&s, nil, 2)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A dnspr service needs a socket of either kind, and is told which is missing.
+func TestInheritedByNameDNS(t *testing.T) {
+	tcp := systemd.Socket{Name: "tcp", Network: "tcp", Listening: true, Addr: netip.MustParseAddrPort("127.0.0.1:53")}
+	udp := systemd.Socket{Name: "udp", Network: "udp", Addr: netip.MustParseAddrPort("127.0.0.1:53")}
+	for e, want := range map[config.Endpoint]string{
+		{Systemd: "tcp", Network: config.UDP}: `the inherited socket "tcp" (tcp 127.0.0.1:53) is not for UDP datagrams, which the service takes: use ListenDatagram= in its unit`,
+		{Systemd: "udp"}:                      `the inherited socket "udp" (udp 127.0.0.1:53) is for datagrams, and the service needs one for connections`,
+		{Systemd: "no", Network: config.UDP}:  `no UDP socket of the name "no" was inherited: the daemon must be started by a socket unit with FileDescriptorName=no and ListenDatagram=`,
+	} {
+		h := &inheritance{}
+		h.giveBack([]systemd.Socket{tcp, udp})
+		s := serviceAt(e)
+		if _, err := h.listener(&s, nil, 2); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", e, err)
 		}
 	}
 }
