@@ -2,7 +2,10 @@ package acl
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"3proxyd/config"
 )
@@ -40,6 +43,37 @@ func TestVerify(t *testing.T) {
 	var none *Users
 	if got := none.Verify("ann", nil); got != UnknownUser {
 		t.Errorf("no users: %d", got)
+	}
+}
+
+// The time that a verification takes tells neither whether the user exists nor how
+// much of the password is right.
+func TestVerifyTime(t *testing.T) {
+	long := strings.Repeat("p", 48)
+	users := NewUsers([]config.User{{Name: "known-user", Type: "CL", Secret: long}})
+	tests := []struct{ name, pass string }{
+		{"known-user", long},
+		{"known-user", "x" + long[1:]},
+		{"known-user", long[1:] + "x"},
+		{"other-user", long},
+		{"other-user", "x" + long[1:]},
+	}
+	// The least of many times is the one that nothing has disturbed.
+	best := make([]time.Duration, len(tests))
+	for range 300 {
+		for i, tt := range tests {
+			pass := []byte(tt.pass)
+			begin := time.Now()
+			for range 200 {
+				users.Verify(tt.name, pass)
+			}
+			if took := time.Since(begin); best[i] == 0 || took < best[i] {
+				best[i] = took
+			}
+		}
+	}
+	if least, most := slices.Min(best), slices.Max(best); most > least*3/2 {
+		t.Errorf("200 verifications take %v", best)
 	}
 }
 

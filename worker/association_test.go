@@ -262,6 +262,27 @@ func TestAssociateEnds(t *testing.T) {
 	}
 }
 
+// An association for 0.0.0.0:0 waits for its first datagram as long as it may be
+// silent, whatever bounds a handshake.
+func TestAssociateAwaitsFirst(t *testing.T) {
+	v4 := echoPackets(t, "127.0.0.1")
+	p := startProxy(t, "internal 127.0.0.1\nauth none\ntimeouts 1 1 1 1 1 30 1 1 1 1 1\nsocks -pPORT\n")
+	var all []*client
+	var ats []netip.AddrPort
+	for range 5 {
+		c := p.client(0)
+		all, ats = append(all, c), append(ats, c.associate5("0.0.0.0", 0))
+	}
+	time.Sleep(3500 * time.Millisecond)
+	for i, at := range ats {
+		me := packets(t, "127.0.0.1")
+		me.sendTo(at, datagramTo(v4, "one"))
+		me.wantFrom(v4, "one")
+		all[i].Close()
+	}
+	p.waitOpen(0, 0)
+}
+
 // The list is asked about each destination, or the first only, as -U says; a
 // denial of some addresses does not concern the request.
 func TestAssociateRules(t *testing.T) {

@@ -251,9 +251,39 @@ func rawCases(addr string) []rawCase {
 		rawCase{name: "256 fields", in: line("GET") + many[:6*255] + "\r\n" + next, want: []seen{{"GET", "/", addr, "none", "", ""}, nextSeen}, status: []int{200, 200}},
 		rawCase{name: "257 fields", in: line("GET") + many + "\r\n" + next, status: []int{431}},
 		rawCase{name: "large head", in: line("GET") + "a: " + strings.Repeat("x", 70<<10) + "\r\n\r\n" + next, status: []int{431}},
+		// Lengths that wrap to that of Content-Length in 8 and 16 bits
+		// (CVE-2021-40346).
+		wrapped(addr, 270, "Content-Length: 3\r\n", "abc", seen{"POST", "/", addr, "length", "abc", ""}),
+		wrapped(addr, 270, "", "", seen{"POST", "/", addr, "none", "", ""}),
+		wrapped(addr, 270, "Transfer-Encoding: chunked\r\n", "3\r\nabc\r\n0\r\n\r\n", seen{"POST", "/", addr, "chunked", "abc", ""}),
+		wrapped(addr, 256+17, "Content-Length: 3\r\n", "abc", seen{"POST", "/", addr, "length", "abc", ""}),
+		wrapped(addr, 32768+14, "Content-Length: 3\r\n", "abc", seen{"POST", "/", addr, "length", "abc", ""}),
+		rawCase{name: "name of 65550 bytes", in: line("GET") + wrappedName(65536+14) + ": 5\r\n\r\n" + next, status: []int{431}},
 		rawCase{name: "no Host", in: "GET http://" + addr + "/ HTTP/1.1\r\n\r\n" + next, status: []int{400}},
 	)
 	return list
+}
+
+// wrappedName is a field name of n bytes that begins with one about the framing.
+func wrappedName(n int) string {
+	name := "Content-Length"
+	if n%256 == len("Transfer-Encoding") {
+		name = "Transfer-Encoding"
+	}
+	return name + strings.Repeat("a", n-len(name))
+}
+
+// wrapped is a request with a field whose name has n bytes before and after others,
+// and the request after it.
+func wrapped(addr string, n int, fields, body string, want seen) rawCase {
+	in := fmt.Sprintf("POST http://%s/ HTTP/1.1\r\nHost: x\r\n", addr)
+	long := wrappedName(n) + ": 5\r\n"
+	if 2*len(long) < 32<<10 {
+		in += long
+	}
+	in += fields + long + "\r\n" + body + fmt.Sprintf("GET http://%s/next HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", addr)
+	return rawCase{name: fmt.Sprint("name of ", n, " bytes ", want.framing), in: in,
+		want: []seen{want, {"GET", "/next", addr, "none", "", ""}}, status: []int{200, 200}}
 }
 
 // TestRawRequests sends every case whole, and the shorter ones in two parts cut
