@@ -319,6 +319,21 @@ type Endpoint struct {
 	Port    uint16     `json:"port,omitempty"`
 }
 
+// Key identifies the address: services with the same one have the same sockets.
+func (e Endpoint) Key() string {
+	switch {
+	case e.Systemd != "" && e.Network == UDP:
+		return "systemd-udp:" + e.Systemd
+	case e.Systemd != "":
+		return "systemd:" + e.Systemd
+	case e.Unix != "":
+		return "unix:" + e.Unix
+	case e.Network == UDP:
+		return "udp:" + e.String()
+	}
+	return "tcp:" + e.String()
+}
+
 // Timeouts are the values of the timeouts command, in seconds.
 type Timeouts struct {
 	ByteShort       int `json:"byte_short"`

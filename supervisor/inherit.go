@@ -251,7 +251,7 @@ func (h *inheritance) listener(s *config.Service, others []config.Service, slots
 	}
 	locate(&s.Listen, sockets)
 	l := &listener{
-		key:      listenerKey(s.Listen),
+		key:      s.Listen.Key(),
 		endpoint: s.Listen,
 		backlog:  s.Backlog,
 		options:  s.ListenOptions,

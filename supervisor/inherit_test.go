@@ -175,8 +175,8 @@ func TestBorrowed(t *testing.T) {
 	address := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
 	at := netip.MustParseAddrPort(address)
 	e := config.Endpoint{Addr: at.Addr(), Port: at.Port()}
-	first := listening(t, storeName(listenerKey(e), false, 1), address, true)
-	second := listening(t, storeName(listenerKey(e), false, 0), address, true)
+	first := listening(t, storeName(e.Key(), false, 1), address, true)
+	second := listening(t, storeName(e.Key(), false, 0), address, true)
 	duplicate := func(s systemd.Socket) systemd.Socket {
 		fd, err := unix.FcntlInt(uintptr(s.FD), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {

@@ -117,26 +117,11 @@ func (l *listener) close() {
 	l.fds = nil
 }
 
-// listenerKey identifies a listening address.
-func listenerKey(e config.Endpoint) string {
-	switch {
-	case e.Systemd != "" && e.Network == config.UDP:
-		return "systemd-udp:" + e.Systemd
-	case e.Systemd != "":
-		return "systemd:" + e.Systemd
-	case e.Unix != "":
-		return "unix:" + e.Unix
-	case e.Network == config.UDP:
-		return "udp:" + e.String()
-	}
-	return "tcp:" + e.String()
-}
-
 // listen opens the sockets of a service's address. With ours an overlapping
 // address is known to be the daemon's own, so that the sockets may join it.
 func listen(s *config.Service, slots int, ours bool) (*listener, error) {
 	l := &listener{
-		key:      listenerKey(s.Listen),
+		key:      s.Listen.Key(),
 		endpoint: s.Listen,
 		backlog:  s.Backlog,
 		options:  s.ListenOptions,

@@ -256,7 +256,7 @@ func TestListenDatagrams(t *testing.T) {
 	mustListen(t, tcpService("127.0.0.1", port), 2, false)
 	s := udpService("127.0.0.1", port)
 	l := mustListen(t, s, 3, false)
-	if l.shared || len(l.fds) != 3 || l.key != fmt.Sprintf("udp:127.0.0.1:%d", port) || l.key == listenerKey(tcpService("127.0.0.1", port).Listen) {
+	if l.shared || len(l.fds) != 3 || l.key != fmt.Sprintf("udp:127.0.0.1:%d", port) || l.key == tcpService("127.0.0.1", port).Listen.Key() {
 		t.Fatalf("listener %+v", l)
 	}
 	counts := make([]int, 3)

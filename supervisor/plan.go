@@ -69,7 +69,7 @@ func (d *daemon) probeListeners(cfg *config.Config) []config.Diagnostic {
 		case s.Listen.Unix != "" && d.isControl(s.Listen.Unix):
 			failed = append(failed, controlConflict(s))
 			continue
-		case have[listenerKey(s.Listen)] != nil:
+		case have[s.Listen.Key()] != nil:
 			continue
 		}
 		inherited, err := d.inherited.has(s, cfg.Services)

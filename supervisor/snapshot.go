@@ -154,7 +154,7 @@ func (d *daemon) fillListeners(next *snapshot) []config.Diagnostic {
 	owner := map[string]*config.Service{}
 	for i := range next.cfg.Services {
 		s := &next.cfg.Services[i]
-		key := listenerKey(s.Listen)
+		key := s.Listen.Key()
 		if first := owner[key]; first != nil {
 			text := fmt.Sprintf("%s is already the address of the %s at %s", s.Listen.String(), first.Kind, first.Pos)
 			failed = append(failed, serviceError(s, text))

@@ -316,9 +316,9 @@ func (d *daemon) inheritFrom(m *ipc.Message) {
 	m.FDs = slices.DeleteFunc(m.FDs, func(fd int) bool { return fd < 0 })
 }
 
-// socketKey is the listenerKey of a socket's address.
+// socketKey is the config.Endpoint.Key of a socket's address.
 func socketKey(s systemd.Socket) string {
-	return listenerKey(endpointOf(s))
+	return endpointOf(s).Key()
 }
 
 // lateOrphans are the workers that were alive when the shared memory was last

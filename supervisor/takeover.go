@@ -84,7 +84,7 @@ func (d *daemon) takeRows(slots []ipc.HandoffSlot) {
 func (d *daemon) unwanted() []systemd.Socket {
 	wanted := map[string]bool{}
 	for _, s := range d.startConfig.Services {
-		wanted[listenerKey(s.Listen)] = true
+		wanted[s.Listen.Key()] = true
 	}
 	var list []systemd.Socket
 	for i, socket := range d.succession.sockets {
@@ -103,7 +103,7 @@ func (d *daemon) handedListener(s *config.Service) *listener {
 	if d.succession == nil {
 		return nil
 	}
-	key := listenerKey(s.Listen)
+	key := s.Listen.Key()
 	l := d.succession.handed[key]
 	if l == nil {
 		return nil

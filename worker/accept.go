@@ -99,6 +99,20 @@ func (s *listener) descriptor() int {
 	return int(s.FD())
 }
 
+// followKinds gives the listeners of services that are gone to those that have
+// taken their addresses, as when proxy becomes auto: the sockets are the same.
+func (w *Worker) followKinds() {
+	heirs := map[string]*service{}
+	for _, v := range w.services {
+		heirs[v.Listen.Key()] = v
+	}
+	for _, s := range w.listeners {
+		if heir := heirs[s.svc.Listen.Key()]; w.services[s.id] == nil && heir != nil {
+			s.id, s.svc = heir.ID, heir
+		}
+	}
+}
+
 // matchListeners gives the listeners the services of the generation in force
 // and closes those whose service is gone.
 func (w *Worker) matchListeners() {

@@ -138,6 +138,7 @@ func (w *Worker) commit(g *generation, force bool) {
 	if g.pipes != nil {
 		w.loop.SetPipes(g.pipes.Max, g.pipes.Size)
 	}
+	w.followKinds()
 	for _, r := range g.listeners {
 		w.addListener(r)
 	}
