@@ -2,14 +2,23 @@ package relay
 
 import "3proxyd/internal/sys"
 
-// MayRead reports whether the peer may have sent something, or its FIN, that
-// has not been read.
+// MayRead reports whether the peer has sent something, or its FIN, that has not
+// been read. Where events alone do not tell it asks the socket.
 func (c *Conn) MayRead() bool {
-	if c.flags&(flagReadable|flagDrained) != 0 {
+	switch {
+	case c.flags&(flagDrained|flagHangup) != 0 || c.hasReceived():
+		return true
+	case c.flags&flagReadable != 0:
+		// So after a flow of known length, which ends before the socket says
+		// that it is empty.
+	case c.loop.ring == nil || !c.opened || c.uring.armed&(uringRecv|uringPoll) != 0:
+		return false
+	}
+	if sys.MayRecv(c.fd) {
 		return true
 	}
-	// Without a request for input the ring would not have told.
-	return c.loop.ring != nil && c.opened && c.uring.armed&(uringRecv|uringPoll) == 0 && sys.MayRecv(c.fd)
+	c.flags &^= flagReadable
+	return false
 }
 
 // Rest returns what the peer sent before the connection broke and nobody has

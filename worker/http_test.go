@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,6 +40,38 @@ func TestKeepAliveBothSides(t *testing.T) {
 	d.want("GET", 200, "hello")
 	if n := o.accepts.Load(); n != 1 {
 		t.Errorf("%d connections to the origin", n)
+	}
+}
+
+// A connection on which a large body ended serves the request that follows at
+// once: no client has a second one opened for it.
+func TestKeepAliveAfterBulk(t *testing.T) {
+	body := strings.Repeat("0123456789abcdef", 32<<10)
+	for name, answer := range map[string]string{
+		"length":  ok(body),
+		"chunked": fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body),
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := startOrigin(t, say(answer, true))
+			p := startProxy(t, proxyConfig)
+			var all sync.WaitGroup
+			for range 8 {
+				c := p.client(0)
+				all.Go(func() {
+					for range 60 {
+						c.send("GET http://%s/ HTTP/1.1\r\nHost: %[1]s\r\n\r\n", o.addr)
+						if _, got, err := c.tryAnswer("GET"); err != nil || got != body {
+							t.Errorf("%d bytes, %v", len(got), err)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			if n := o.accepts.Load(); n > 8 {
+				t.Errorf("%d connections to the origin for 8 clients", n)
+			}
+		})
 	}
 }
 
