@@ -124,7 +124,7 @@ func TestResetIsPassedOn(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		_ = c.SetLinger(0)
 		c.Close()
-		if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
+		if err := await(t, ended); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%s: the server sees %v", mode, err)
 		}
 		p.waitOpen(0, 0)

@@ -62,10 +62,10 @@ func startUpstream(t *testing.T, f func(m *dns.Msg, q dns.Question, tcp bool) *d
 			defer close(ended)
 			_ = s.ActivateAndServe()
 		}()
-		<-ready
+		await(t, ready)
 		t.Cleanup(func() {
 			_ = s.Shutdown()
-			<-ended
+			await(t, ended)
 		})
 	}
 	return u

@@ -89,9 +89,47 @@ func (p *proxy) send(t ipc.Type, body any, fds ...int) {
 	}
 }
 
+// receive returns the next message of the worker. One that does not answer is hung:
+// the error says where all goroutines are.
+func (p *proxy) receive() (*ipc.Message, error) { return receive(p.conn) }
+
+func receive(c *ipc.Conn) (*ipc.Message, error) {
+	_ = c.SetRecvDeadline(time.Now().Add(answerLimit))
+	m, err := c.Recv()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("the worker has not answered within %v\n%s", answerLimit, stacks())
+	}
+	return m, err
+}
+
+// The limits of waits that nothing but a fault makes long.
+const (
+	answerLimit = time.Minute
+	connLimit   = 2 * time.Minute
+	testLimit   = 4 * time.Minute
+)
+
+// stacks is what all goroutines do.
+func stacks() []byte {
+	buf := make([]byte, 1<<20)
+	return buf[:runtime.Stack(buf, true)]
+}
+
+// await returns what comes over a channel; one over which nothing comes ends the
+// test.
+func await[T any](t testing.TB, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(answerLimit):
+		t.Fatalf("nothing has come within %v\n%s", answerLimit, stacks())
+	}
+	return v
+}
+
 func (p *proxy) expect(want ipc.Type) *ipc.Message {
 	p.t.Helper()
-	m, err := p.conn.Recv()
+	m, err := p.receive()
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -209,7 +247,7 @@ func (p *proxy) drain(timeoutMS int64) {
 	if err := p.conn.Send(ipc.MsgDrain, 9, ipc.Drain{TimeoutMS: timeoutMS}); err != nil {
 		p.t.Error(err)
 	}
-	if m, err := p.conn.Recv(); err != nil || m.Type != ipc.MsgDraining {
+	if m, err := p.receive(); err != nil || m.Type != ipc.MsgDraining {
 		p.t.Errorf("answer to a drain: %v %v", m, err)
 	}
 }
@@ -224,8 +262,8 @@ func (p *proxy) stop() {
 		if code != 0 {
 			p.t.Errorf("worker ended with code %d", code)
 		}
-	case <-time.After(20 * time.Second):
-		p.t.Fatal("worker does not stop")
+	case <-time.After(answerLimit):
+		p.t.Fatalf("worker does not stop\n%s", stacks())
 	}
 	for col := range p.cfg.Services {
 		if n := p.shm.Cell(p.row, col).Get(ipc.Open); n != 0 {
@@ -259,14 +297,18 @@ func checkLeaks(t testing.TB) {
 		return
 	}
 	files, routines := len(openFiles()), runtime.NumGoroutine()
+	// A test that hangs ends the run under its own name.
+	hung := time.AfterFunc(testLimit, func() {
+		panic(fmt.Sprintf("%s has not ended within %v\n%s", t.Name(), testLimit, stacks()))
+	})
 	t.Cleanup(func() {
 		leakChecked.Delete(t)
+		hung.Stop()
 		deadline := time.Now().Add(10 * time.Second)
 		for len(openFiles()) > files || runtime.NumGoroutine() > routines {
 			if time.Now().After(deadline) {
-				buf := make([]byte, 1<<20)
 				t.Errorf("%d descriptors before, now %q; %d goroutines before, %d after\n%s", files, openFiles(),
-					routines, runtime.NumGoroutine(), buf[:runtime.Stack(buf, true)])
+					routines, runtime.NumGoroutine(), stacks())
 				return
 			}
 			// The worker's end of the socket pair is closed by the collector.
@@ -330,6 +372,7 @@ func serveAt(t testing.TB, port string, addrs []string, f func(addr string, c *n
 				if err != nil {
 					return
 				}
+				_ = c.SetDeadline(time.Now().Add(connLimit))
 				go func() {
 					defer c.Close()
 					f(addr, c.(*net.TCPConn))

@@ -191,7 +191,7 @@ func TestSendHeader(t *testing.T) {
 		write(t, c, text)
 		// What has come before the server was reached goes in the same write; it may
 		// have come later.
-		if first := <-got; !strings.HasPrefix(want+text, first) || len(first) < len(want) {
+		if first := await(t, got); !strings.HasPrefix(want+text, first) || len(first) < len(want) {
 			t.Errorf("service %d sent %q, want %q", i, first, want+text)
 		}
 		c.Close()

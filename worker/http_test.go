@@ -515,9 +515,7 @@ func TestDrainOfHTTP(t *testing.T) {
 	idle.get(o, "/")
 	idle.want("GET", 200, "hello")
 	busy.get(o, "/wait")
-	for o.requests() < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	o.awaitRequests(t, 2)
 	p.drain(20_000)
 	idle.wantEnd()
 	close(release)

@@ -204,10 +204,7 @@ func TestClientDiesInTheMiddle(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				n := o.requests()
-				for o.requests() == n && n == 0 {
-					time.Sleep(time.Millisecond)
-				}
+				o.awaitRequests(t, 1)
 			}
 			switch how {
 			case "reset":

@@ -69,6 +69,16 @@ func (o *origin) requests() int {
 	return len(o.heads)
 }
 
+// awaitRequests waits until n requests have come.
+func (o *origin) awaitRequests(t *testing.T, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(answerLimit); o.requests() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d requests have come, want %d", o.requests(), n)
+		}
+	}
+}
+
 func readHead(r *bufio.Reader) (string, error) {
 	var b strings.Builder
 	for {

@@ -308,7 +308,7 @@ func (p *proxy) moveTo(t *testing.T, order ipc.MoveOut) *target {
 
 func (x *target) recv(want ipc.Type) *ipc.Message {
 	x.t.Helper()
-	m, err := x.conn.Recv()
+	m, err := receive(x.conn)
 	if err != nil || m.Type != want {
 		x.t.Fatalf("message %+v, %v; want type %d", m, err, want)
 	}
@@ -448,7 +448,7 @@ func TestMoveInBreaksOff(t *testing.T) {
 			}
 			if name == "aborted" {
 				for _, want := range []ipc.Type{ipc.MsgMoveWelcome, ipc.MsgMoveAnswer, ipc.MsgMoveEnd} {
-					if m, err := conn.Recv(); err != nil || m.Type != want {
+					if m, err := receive(conn); err != nil || m.Type != want {
 						t.Fatalf("%+v, %v", m, err)
 					}
 				}

@@ -36,7 +36,7 @@ func (p *proxy) succeed() (*ipc.Conn, ipc.Orphan, []ipc.FileEntry) {
 	m.CloseFDs()
 	var entries []ipc.FileEntry
 	for {
-		m, err := conn.Recv()
+		m, err := receive(conn)
 		if err != nil {
 			p.t.Fatal(err)
 		}

@@ -46,10 +46,10 @@ func nameServer(t *testing.T, answer func(name string, qtype uint16) []string) s
 			t.Error(err)
 		}
 	}()
-	<-ready
+	await(t, ready)
 	t.Cleanup(func() {
 		_ = s.Shutdown()
-		<-ended
+		await(t, ended)
 	})
 	return conn.LocalAddr().String()
 }

@@ -266,7 +266,7 @@ func TestTLSPRLongHello(t *testing.T) {
 			c := p.dial(0)
 			write(t, pieces{c, n}, hello+"what follows")
 			_ = c.CloseWrite()
-			if s := <-got; s != hello+"what follows" {
+			if s := await(t, got); s != hello+"what follows" {
 				t.Errorf("records of %d in pieces of %d: %d bytes of %d arrived", size, n, len(s), len(hello))
 			}
 			c.Close()

@@ -68,7 +68,7 @@ func TestServerFinishesFirst(t *testing.T) {
 	}
 	write(t, c, "still here")
 	c.Close()
-	if s := <-got; s != "still here" {
+	if s := await(t, got); s != "still here" {
 		t.Errorf("server got %q", s)
 	}
 	p.waitOpen(0, 0)
@@ -111,7 +111,7 @@ func TestBulk(t *testing.T) {
 			if err != nil || n != size || [32]byte(h.Sum(nil)) != want {
 				t.Errorf("download of %d bytes is damaged: %v", n, err)
 			}
-			<-sent
+			await(t, sent)
 			c.Close()
 			p.waitOpen(0, 0)
 			spliced := p.counter(0, ipc.BytesSpliced)
