@@ -181,6 +181,7 @@ func TestDryRun(t *testing.T) {
 	for _, bad := range []struct{ text, want string }{
 		{fmt.Sprintf("socks -p%d\n", taken), ":9:1: error: socks: 127.0.0.1"},
 		{"log /nonexistent/log\nsocks -p1\n", ":9:5: error: log: "},
+		{"log /tmp\nsocks -p1\n", ":9:5: error: log: "},
 		{"include gone\n", ":9:9: error: include"},
 		{"cpus 4000\n", ":9:1: error: cpus"},
 	} {
@@ -191,6 +192,10 @@ func TestDryRun(t *testing.T) {
 		}
 	}
 	_ = other
+	d.write(base + fmt.Sprintf("socks -p%d -olSO_REUSEPORT=0\n", gone))
+	if warnings := fmt.Sprint(ask[ipc.ReloadPlan](d, "reload", "--dry-run").Warnings); !strings.Contains(warnings, "SO_REUSEPORT takes effect when") {
+		t.Errorf("warnings of an option that stays: %v", warnings)
+	}
 	if s := d.status(); s.Generation != 1 || s.LastReload != nil || len(s.Workers) != 1 {
 		t.Errorf("status after dry runs: %+v", s)
 	}

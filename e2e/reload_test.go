@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -193,4 +194,39 @@ func TestReloadUnderLoad(t *testing.T) {
 	if n := d.service("tcppm")["accepted"]; n != uint64(total) {
 		t.Errorf("%d sessions were counted, %d made", n, total)
 	}
+}
+
+// TestReloadUnixFileGone removes the file of a service's Unix socket: the next
+// reload makes another, also after one that was refused.
+func TestReloadUnixFileGone(t *testing.T) {
+	t.Parallel()
+	echo, other := echoOrigin(t), port(t)
+	d := newDaemon(t, "")
+	path := d.dir + "/u.sock"
+	config := fmt.Sprintf("workers 2\nauth none\ninternal 127.0.0.1\ntcppm -iunix:%s 1 127.0.0.1 %d\n", path, echo)
+	d.write(config)
+	d.launch()
+	d.await()
+	for range 3 {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		d.write(config + fmt.Sprintf("log /nonexistent/log\nsocks -p%d\n", other))
+		if _, _, code := d.ctl("reload"); code != 1 {
+			t.Errorf("a reload without its log: exit code %d", code)
+		}
+		d.write(config)
+		if _, stderr, code := d.ctl("reload"); code != 0 {
+			t.Fatal(stderr)
+		}
+		for range 4 {
+			c, err := net.Dial("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustPing(t, c)
+			c.Close()
+		}
+	}
+	d.fds = d.countFDs()
 }

@@ -45,6 +45,9 @@ type listener struct {
 	borrowed bool
 	// file is the Unix socket's file, to be removed with the listener.
 	file socketFile
+	// lost says that the file has been removed by others; guarded by
+	// daemon.change.
+	lost bool
 	// refs counts the snapshots that hold the listener; guarded by
 	// daemon.mu.
 	refs int
@@ -105,7 +108,7 @@ func (l *listener) grouped() bool {
 // duplicate, as after a generation that was aborted; one for datagrams takes
 // them until it is closed.
 func (l *listener) close() {
-	if !l.borrowed {
+	if !l.borrowed && !l.lost {
 		l.file.remove()
 	}
 	for _, fd := range l.fds {
@@ -332,20 +335,10 @@ func (l *listener) openUnix() error {
 	return l.listen(fd)
 }
 
-// update brings a listener that is kept to the backlog and options of a new
-// configuration. What cannot be changed on the living sockets is returned as a
-// warning.
-func (l *listener) update(s *config.Service) []string {
+// fixed says which options of a new configuration cannot be changed on the living
+// sockets of a listener that is kept.
+func (l *listener) fixed(s *config.Service) []string {
 	var warnings []string
-	if l.backlog != s.Backlog {
-		l.backlog = s.Backlog
-		for _, fd := range l.fds {
-			if err := l.listen(fd); err != nil {
-				warnings = append(warnings, fmt.Sprintf("backlog: %v", err))
-				break
-			}
-		}
-	}
 	for _, o := range l.options {
 		if !hasOption(s.ListenOptions, o.Name) {
 			warnings = append(warnings, fmt.Sprintf("-ol %s is gone, but stays in force until the daemon is restarted", o.Name))
@@ -354,6 +347,22 @@ func (l *listener) update(s *config.Service) []string {
 	for _, o := range s.ListenOptions {
 		if was, now := option(l.options, o.Name, -1), o.Value; strings.EqualFold(o.Name, "SO_REUSEPORT") && was != now {
 			warnings = append(warnings, "-ol SO_REUSEPORT takes effect when the daemon is restarted")
+		}
+	}
+	return warnings
+}
+
+// update brings a listener that is kept to the backlog and options of a new
+// configuration, and returns what cannot be changed, or fails, as warnings.
+func (l *listener) update(s *config.Service) []string {
+	warnings := l.fixed(s)
+	if l.backlog != s.Backlog {
+		l.backlog = s.Backlog
+		for _, fd := range l.fds {
+			if err := l.listen(fd); err != nil {
+				warnings = append(warnings, fmt.Sprintf("backlog: %v", err))
+				break
+			}
 		}
 	}
 	l.options = s.ListenOptions

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -68,19 +67,30 @@ func checkLogs(cfg *config.Config, severity config.Severity) []config.Diagnostic
 	return found
 }
 
+// checkLog says why a log could not be opened. A FIFO is not opened: its reader
+// would take that for the end.
 func checkLog(path string) error {
-	err := unix.Access(path, unix.W_OK)
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, unix.ENOENT) {
+	var st unix.Stat_t
+	err := unix.Stat(path, &st)
+	if err == unix.ENOENT {
 		dir := filepath.Dir(path)
 		if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 			return fmt.Errorf("%s cannot be made in %s: %w", path, dir, err)
 		}
 		return nil
 	}
-	return fmt.Errorf("%s cannot be written: %w", path, err)
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
+		err = unix.Access(path, unix.W_OK)
+	} else if err == nil {
+		var fd int
+		if fd, err = unix.Open(path, unix.O_WRONLY|unix.O_APPEND|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0); err == nil {
+			_ = unix.Close(fd)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s cannot be written: %w", path, err)
+	}
+	return nil
 }
 
 // openLog opens a log for appending. A FIFO nobody reads is an error instead

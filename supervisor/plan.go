@@ -32,7 +32,27 @@ func (d *daemon) plan() (*ipc.ReloadPlan, error) {
 	old := d.inForce()
 	plan := comparePlan(old.cfg, cfg, old.limits, limits)
 	plan.Warnings = append(diags, d.fixedChanges(cfg)...)
+	plan.Warnings = append(plan.Warnings, old.fixedOptions(cfg)...)
 	return plan, nil
+}
+
+// fixedOptions warns of options that a reload cannot change on the sockets it
+// keeps.
+func (n *snapshot) fixedOptions(cfg *config.Config) []config.Diagnostic {
+	have := map[string]*listener{}
+	for _, l := range n.listeners {
+		have[l.key] = l
+	}
+	var warnings []config.Diagnostic
+	for i := range cfg.Services {
+		s := &cfg.Services[i]
+		if l := have[s.Listen.Key()]; l != nil {
+			for _, text := range l.fixed(s) {
+				warnings = append(warnings, serviceWarning(s, text))
+			}
+		}
+	}
+	return warnings
 }
 
 // wouldRefuse finds what build would refuse.

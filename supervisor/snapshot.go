@@ -147,7 +147,9 @@ func (d *daemon) fillListeners(next *snapshot) []config.Diagnostic {
 	have := map[string]*listener{}
 	if current := d.inForce(); current != nil {
 		for _, l := range current.listeners {
-			have[l.key] = l
+			if !l.lostFile() {
+				have[l.key] = l
+			}
 		}
 	}
 	var failed []config.Diagnostic

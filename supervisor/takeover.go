@@ -419,7 +419,7 @@ var errLeft = errors.New("the workers are left to the next daemon")
 // leaves its workers to that one.
 func (d *daemon) takeOverAlone() error {
 	if !d.claimMain() {
-		d.logf("the old daemon (pid %d) has died in the upgrade, and the service manager starts another: the workers serve until it has taken over",
+		d.logf("the old daemon (pid %d) has died in the upgrade, and the service manager takes no other process for the main one: the workers serve until the next daemon has taken over",
 			d.succession.manifest.PID)
 		return errLeft
 	}

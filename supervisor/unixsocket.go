@@ -39,6 +39,14 @@ func (f socketFile) remove() {
 	}
 }
 
+// lostFile says that the file of an own Unix socket has been removed: nobody can
+// connect any more, and a reload makes another, which may have the number of the
+// old one: that is not removed any more.
+func (l *listener) lostFile() bool {
+	l.lost = l.lost || !l.kept && l.file.path != "" && !present(l.file.path)
+	return l.lost
+}
+
 // bindUnix binds a stream socket to path, or to an abstract name for "@name".
 // A socket file nobody answers at is replaced. The file gets mode, cut by the
 // umask, from its first moment on.

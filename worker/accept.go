@@ -59,7 +59,7 @@ func (w *Worker) addListener(r receivedFD) {
 		unix.Close(r.fd)
 		return
 	}
-	w.dropListeners(func(s *listener) bool { return s.id == r.Service && s.slot == r.Slot }, toOthers)
+	w.dropListeners(func(s *listener) bool { return s.id == r.Service && s.slot == r.Slot }, v.handover())
 	s := &listener{w: w, svc: v, id: r.Service, slot: r.Slot, kept: r.Kept, unit: r.Unit}
 	if errno := s.open(r); errno != 0 {
 		slog.Error("cannot serve listening socket", "service", r.Service, "error", errno)
@@ -69,6 +69,16 @@ func (w *Worker) addListener(r receivedFD) {
 		s.pause()
 	}
 	w.listeners = append(w.listeners, s)
+}
+
+// handover says what happens to the queue of a socket that another one takes the
+// place of: they are the same but for a Unix socket, whose file may have been
+// removed and made anew.
+func (v *service) handover() parting {
+	if v.Listen.Unix != "" {
+		return emptied
+	}
+	return toOthers
 }
 
 // open starts to serve the socket, or closes it.

@@ -55,8 +55,9 @@ const firstRequestMS = 3000
 
 // endIdle has the HTTP connections that wait for a request closed, each at a
 // moment of its own within a fraction of the drain's time. One whose request
-// comes before is answered, and told that the connection ends. A first request
-// may be on its way: it has firstRequestMS besides.
+// comes before is answered, and told that the connection ends: no connection is
+// closed in the first third, so that those of busy clients end that way. A first
+// request may be on its way: it has firstRequestMS besides.
 func (w *Worker) endIdle(timeoutMS int64) {
 	jitter := min(maxIdleJitterMS, timeoutMS/4)
 	for s := w.sessions.head; s != nil; s = s.next {
@@ -68,7 +69,7 @@ func (w *Worker) endIdle(timeoutMS int64) {
 		if !waits || s.buf.Len() > 0 {
 			continue
 		}
-		wait := rand.Int64N(jitter + 1)
+		wait := jitter/3 + rand.Int64N(jitter-jitter/3+1)
 		if s.phase == phaseHandshake && s.http.served == 0 {
 			wait += min(firstRequestMS, timeoutMS/2)
 		}
