@@ -107,6 +107,21 @@ func (p *Policy) SameSecret(before *Policy, user string) bool {
 	return p == before || !slices.Contains(before.methods, config.AuthStrong) || p.users.sameSecret(before.users, user)
 }
 
+// SecretDigest returns the digest of the secret that the policy verifies a user by,
+// nil when it verifies none.
+func (p *Policy) SecretDigest(user string) []byte {
+	if !slices.Contains(p.methods, config.AuthStrong) {
+		return nil
+	}
+	return p.users.digest(user)
+}
+
+// VerifiedUser is what stands, in Recheck, for the policy that has let a user in by the
+// secret of a digest.
+func VerifiedUser(user string, digest []byte) *Policy {
+	return NewPolicy([]config.AuthMethod{config.AuthStrong}, nil, usersOf(user, digest))
+}
+
 // decide is Decide; with verified the user needs no password.
 func (p *Policy) decide(r *Request, c *Creds, verified bool) Decision {
 	user := c.user()

@@ -206,3 +206,25 @@ func TestRecheck(t *testing.T) {
 		}
 	}
 }
+
+// TestVerifiedUser rechecks a user who was let in by a password that the rules in
+// force then do not have.
+func TestVerifiedUser(t *testing.T) {
+	strong := []config.AuthMethod{config.AuthStrong}
+	policy := func(secret string) *Policy {
+		return NewPolicy(strong, nil, NewUsers([]config.User{{Name: "ann", Type: "CL", Secret: secret}}))
+	}
+	digest := policy("one").SecretDigest("ann")
+	if len(digest) == 0 || policy("one").SecretDigest("bob") != nil || NewPolicy(nil, nil, testUsers).SecretDigest("ann") != nil {
+		t.Errorf("digest %x", digest)
+	}
+	was := VerifiedUser("ann", digest)
+	for secret, want := range map[string]Code{"one": OK, "other": WrongPassword} {
+		if d := policy(secret).Recheck(&Request{}, "ann", was); d.Code != want {
+			t.Errorf("with the password %s: %v, want %v", secret, d.Code, want)
+		}
+	}
+	if d := policy("one").Recheck(&Request{}, "bob", was); d.Code == OK {
+		t.Error("another user is allowed")
+	}
+}

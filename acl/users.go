@@ -44,6 +44,25 @@ func NewUsers(list []config.User) *Users {
 	return u
 }
 
+// usersOf has one user, with the digest of a secret.
+func usersOf(name string, digest []byte) *Users {
+	secret := userSecret{clear: true}
+	copy(secret.digest[:], digest)
+	return &Users{byName: map[string]userSecret{name: secret}}
+}
+
+// digest returns that of a user's secret, nil when there is none in clear text.
+func (u *Users) digest(name string) []byte {
+	if u == nil {
+		return nil
+	}
+	secret, known := u.byName[name]
+	if !known || !secret.clear {
+		return nil
+	}
+	return secret.digest[:]
+}
+
 // sameSecret says whether both have the user with the same secret.
 func (u *Users) sameSecret(other *Users, name string) bool {
 	if u == nil || other == nil {

@@ -260,3 +260,52 @@ func TestForceOldGeneration(t *testing.T) {
 	ann.Close()
 	d.awaitOldGone()
 }
+
+// TestForceUserBack takes a user away whose sessions move between workers
+// meanwhile, and puts him back: a reload with force ends those of another password
+// only.
+func TestForceUserBack(t *testing.T) {
+	t.Parallel()
+	echo, proxy := echoOrigin(t), port(t)
+	d := newDaemon(t, "")
+	reload := func(users string, args ...string) {
+		t.Helper()
+		d.write(fmt.Sprintf("workers 2\nusers %s\nauth strong\nallow ann,bob\ninternal 127.0.0.1\nproxy -p%d\n", users, proxy))
+		if _, stderr, code := d.ctl(append([]string{"reload"}, args...)...); code != 0 {
+			t.Fatalf("reload: %s", stderr)
+		}
+	}
+	d.write(fmt.Sprintf("workers 2\nusers ann:CL:pw bob:CL:pw\nauth strong\nallow ann,bob\ninternal 127.0.0.1\nproxy -p%d\n", proxy))
+	d.launch()
+	d.await()
+	var ann, bob []net.Conn
+	for range 4 {
+		ann, bob = append(ann, connectAs(t, proxy, echo, "ann")), append(bob, connectAs(t, proxy, echo, "bob"))
+	}
+	reload("ann:CL:pw")
+	for range 2 {
+		for worker := range 2 {
+			if _, stderr, code := d.ctl("drain", "--worker", fmt.Sprint(worker)); code != 0 {
+				t.Fatal(stderr)
+			}
+			for _, c := range slices.Concat(ann, bob) {
+				mustPing(t, c)
+			}
+		}
+	}
+	eventually(t, patience, func() string {
+		if n := len(children(d.pid())); n != 2 {
+			return fmt.Sprintf("%d workers", n)
+		}
+		return ""
+	})
+	reload("ann:CL:pw bob:CL:pw", "--force")
+	for _, c := range slices.Concat(ann, bob) {
+		mustPing(t, c)
+	}
+	reload("ann:CL:pw bob:CL:other", "--force")
+	for i := range ann {
+		mustPing(t, ann[i])
+		ended(t, bob[i])
+	}
+}

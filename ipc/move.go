@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -166,6 +167,9 @@ type MoveSession struct {
 	// service.
 	Protocol string `json:"protocol,omitempty"`
 	User     []byte `json:"user,omitempty"`
+	// Secret is the digest (SHA-256) of the password by which the user was let
+	// in, when it is not the present one.
+	Secret []byte `json:"secret,omitempty"`
 	// Host, Addr, Port and Op are what was asked for.
 	Host []byte     `json:"host,omitempty"`
 	Addr netip.Addr `json:"addr,omitzero"`
@@ -235,6 +239,8 @@ func (s *MoveSession) Validate() error {
 		return errors.New("a name is too long")
 	case len(s.Text) > maxMoveText:
 		return errors.New("the text is too long")
+	case len(s.Secret) != 0 && len(s.Secret) != sha256.Size:
+		return errors.New("the digest of a secret has the wrong length")
 	case s.Unsent < 0:
 		return errors.New("unsent is negative")
 	}

@@ -161,7 +161,7 @@ func TestMoveConnReadsAfterReset(t *testing.T) {
 func FuzzMoveSession(f *testing.F) {
 	seed, _ := json.Marshal(goldenSession())
 	f.Add(string(seed))
-	for _, s := range []string{"", "{}", "null", `{"client":"x"}`, `{"port":65536}`, `{"client_conn":{"output":-1}}`} {
+	for _, s := range []string{"", "{}", "null", `{"client":"x"}`, `{"port":65536}`, `{"client_conn":{"output":-1}}`, `{"secret":"AA=="}`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, body string) {

@@ -19,6 +19,7 @@ func (s *session) export(f *frozen, m *ipc.MoveSession) {
 		Protocol:   s.protocol.String(),
 		Local:      s.headerLocal(),
 		User:       []byte(s.user),
+		Secret:     s.oldSecret(),
 		Host:       []byte(s.host),
 		Addr:       s.addr,
 		Port:       s.port,
@@ -101,6 +102,9 @@ func (w *Worker) arrive(v *service, m *ipc.MoveSession, f *frozen) {
 	local := w.fromShared()
 	s := w.takeSession()
 	s.svc = v
+	if len(m.Secret) > 0 {
+		s.svc = v.forUser(string(m.User), m.Secret)
+	}
 	s.client = m.Client
 	s.start, s.began = local(m.StartedMS), local(m.BeganMS)
 	s.user, s.host = string(m.User), string(m.Host)

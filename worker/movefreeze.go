@@ -168,7 +168,27 @@ func (s *session) obeyLater(gen uint64) {
 // that is not the present one.
 func (s *session) hasOldSecret() bool {
 	now := s.w.services[s.svc.ID]
-	return now != nil && !now.policy.SameSecret(s.svc.policy, s.user)
+	if now == nil {
+		return s.svc.policy.SecretDigest(s.user) != nil
+	}
+	return !now.policy.SameSecret(s.svc.policy, s.user)
+}
+
+// oldSecret is the digest of that password: the user may come back with it.
+func (s *session) oldSecret() []byte {
+	if !s.hasOldSecret() {
+		return nil
+	}
+	return s.svc.policy.SecretDigest(s.user)
+}
+
+// movedService is what the session has in common with others that move.
+func (s *session) movedService() serviceKey {
+	v := s.svc
+	if v.general != nil {
+		v = v.general
+	}
+	return serviceKey{v, s.hasOldSecret()}
 }
 
 // handedOver forgets a session that is another worker's now: it is neither

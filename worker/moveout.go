@@ -235,7 +235,7 @@ func (m *moveOut) freezeSome(done func([]*leaver)) {
 				m.result.Kept++
 				s.takeBack(f)
 			} else {
-				l := &leaver{s: s, f: f, id: uint32(s.id), service: serviceKey{s.svc, s.hasOldSecret()}}
+				l := &leaver{s: s, f: f, id: uint32(s.id), service: s.movedService()}
 				s.export(f, &l.message)
 				batch = append(batch, l)
 			}

@@ -25,6 +25,9 @@ type service struct {
 	column  int
 	maxConn uint64
 	policy  *acl.Policy
+	// general is the service that this one stands for, of sessions whose user was
+	// let in by a password that is not the present one; nil in any other.
+	general *service
 	// timed says that a rule of the list looks at the time.
 	timed bool
 	cell  *ipc.Cell
@@ -249,4 +252,12 @@ func (v *service) source(target netip.Addr) (netip.Addr, bool) {
 		return v.source4, v.family != resolver.V6
 	}
 	return v.source6, v.family != resolver.V4
+}
+
+// forUser returns the service for sessions of a user who was let in by the password
+// of a digest.
+func (v *service) forUser(user string, digest []byte) *service {
+	own := *v
+	own.general, own.policy = v, acl.VerifiedUser(user, digest)
+	return &own
 }
