@@ -197,8 +197,10 @@ func TestWriterErrors(t *testing.T) {
 	write(2, "lost2")
 	write(3, "lost3")
 	// The third write must have returned before the file works again.
-	for w.Dropped() < 3 {
-		time.Sleep(time.Millisecond)
+	for deadline := time.Now().Add(20 * time.Second); w.Dropped() < 3; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d lines are lost, want 3", w.Dropped())
+		}
 	}
 	g.set(false, 0, nil)
 	write(4, "kept")

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -121,6 +122,7 @@ func TestHappyEyeballs(t *testing.T) {
 		name("many.test", "127.0.0.9", "127.0.0.10", "127.0.0.11", "127.0.0.12", "127.0.0.13", "127.0.0.14", "127.0.0.15", "127.0.0.1")+
 		name("toomany.test", "127.0.0.9", "127.0.0.10", "127.0.0.11", "127.0.0.12", "127.0.0.13", "127.0.0.14", "127.0.0.15", "127.0.0.16", "127.0.0.1")+
 		"auth iponly\ndeny * * 127.0.0.8\nallow *\nsocks -pPORT\n")
+	var wg sync.WaitGroup
 	for _, test := range []struct {
 		host     string
 		reply    byte
@@ -136,18 +138,21 @@ func TestHappyEyeballs(t *testing.T) {
 		{"dead.test", 6, 2 * time.Second, 4 * time.Second},
 		{"forbidden.test", 6, 2 * time.Second, 4 * time.Second},
 	} {
-		c := p.client(0)
-		begin := time.Now()
-		reply, line := openTo(t, c, test.host, portOf(t, "1.1.1.1:"+port))
-		took := time.Since(begin)
-		if reply != test.reply || reply == 0 && line != "127.0.0.1" {
-			t.Errorf("%s: reply %d from %q, want %d", test.host, reply, line, test.reply)
-		}
-		if took < test.min || took > 10*test.max {
-			t.Errorf("%s: took %v, want %v to %v", test.host, took, test.min, test.max)
-		}
-		c.Close()
+		wg.Go(func() {
+			c := p.client(0)
+			defer c.Close()
+			begin := time.Now()
+			reply, line := openTo(t, c, test.host, portOf(t, "1.1.1.1:"+port))
+			took := time.Since(begin)
+			if reply != test.reply || reply == 0 && line != "127.0.0.1" {
+				t.Errorf("%s: reply %d from %q, want %d", test.host, reply, line, test.reply)
+			}
+			if took < test.min || took > 10*test.max {
+				t.Errorf("%s: took %v, want %v to %v", test.host, took, test.min, test.max)
+			}
+		})
 	}
+	wg.Wait()
 	p.waitOpen(0, 0)
 }
 

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -300,15 +301,20 @@ func TestDNSBadUpstream(t *testing.T) {
 	})
 	p := startProxy(t, "internal 127.0.0.1\ntimeouts 1 5 30 60 180 1800 2 60 15 5 5\nnserver "+up.addr+"\ndnspr -pPORT\n")
 	for _, network := range dnsNetworks {
-		for name, rcode := range map[string]int{
-			"good.test.": 0, "lost.test.": 0, "truncated.test.": 0,
-			"silent.test.": 2, "refused.test.": 2, "servfail.test.": 2, "id.test.": 2, "question.test.": 2, "type.test.": 2, "always.test.": 2,
-		} {
-			r := askDNS(t, network, p.addrs[0], query(name, dns.TypeA))
-			if r.Rcode != rcode || (rcode == 0) != (len(r.Answer) == 1) {
-				t.Errorf("%s %s: %v", network, name, r)
+		t.Run(network, func(t *testing.T) {
+			for name, rcode := range map[string]int{
+				"good.test.": 0, "lost.test.": 0, "truncated.test.": 0,
+				"silent.test.": 2, "refused.test.": 2, "servfail.test.": 2, "id.test.": 2, "question.test.": 2, "type.test.": 2, "always.test.": 2,
+			} {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					r := askDNS(t, network, p.addrs[0], query(name, dns.TypeA))
+					if r.Rcode != rcode || (rcode == 0) != (len(r.Answer) == 1) {
+						t.Errorf("%v", r)
+					}
+				})
 			}
-		}
+		})
 	}
 	p.waitOpen(0, 0)
 }
@@ -401,6 +407,8 @@ func TestDNSHostileClients(t *testing.T) {
 	up := startUpstream(t, zone(t, "a.test. 300 IN A 192.0.2.1"))
 	p := startProxy(t, "internal 127.0.0.1\ntimeouts 1 5 1 60 180 1800 2 60 15 5 1\nnserver "+up.addr+"\ndnspr -pPORT\n")
 	good := frame(t, query("a.test.", dns.TypeA))
+	// Together: some are closed only for their silence.
+	var clients []*net.TCPConn
 	for _, in := range []string{
 		"", "\x00", "\x00\x20half", good[:len(good)-1], good + good[:5],
 		"\xff\xff", "\x00\x00", "\x00\x0b" + strings.Repeat("x", 11), "\x00\x0c" + strings.Repeat("\xff", 12),
@@ -408,7 +416,12 @@ func TestDNSHostileClients(t *testing.T) {
 	} {
 		c := p.dial(0)
 		write(t, c, in)
-		_, _ = io.Copy(io.Discard, c)
+		clients = append(clients, c)
+	}
+	for _, c := range clients {
+		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
 		c.Close()
 	}
 	p.waitOpen(0, 0)

@@ -318,7 +318,7 @@ func TestSocksBindObeysByAddress(t *testing.T) {
 // A reload with force asks the new rules about a BIND that waits, and about one
 // that has found its peer.
 func TestSocksBindObeys(t *testing.T) {
-	const rules = "internal 127.0.0.1\nforce\nusers u:CL:pw v:CL:pw\nauth strong\n"
+	const rules = "internal 127.0.0.1\ntimeouts 1 5 30 60 180 1800 15 60 15 5 1\nforce\nusers u:CL:pw v:CL:pw\nauth strong\n"
 	p := startProxy(t, rules+"socks -pPORT\n")
 	login := func(user string) *client {
 		c := p.client(0)

@@ -59,9 +59,9 @@ func sayHTTP(t *testing.T, hits *atomic.Int64, port string, addrs ...string) str
 	t.Helper()
 	return serveAt(t, port, addrs, func(_ string, c *net.TCPConn) {
 		hits.Add(1)
-		_, _ = c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"))
 		var b [4096]byte
 		_, _ = c.Read(b[:])
+		_, _ = c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"))
 	})
 }
 
