@@ -268,6 +268,37 @@ func TestOrphans(t *testing.T) {
 	c.Close()
 }
 
+// TestOrphansPIDFile starts a supervisor beside orphans where the disk of the
+// pidfile is full: that is a warning then.
+func TestOrphansPIDFile(t *testing.T) {
+	needRoot(t)
+	if !inNamespace(t, func() string { return "a file system cannot be mounted" }) {
+		return
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		skip(t, "mount: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	ppm := port(t)
+	text := fmt.Sprintf("pidfile %s/pid\nworkers 1\nauth none\ninternal 127.0.0.1\ntcppm %d 127.0.0.1 %d\n", dir, ppm, echoOrigin(t))
+	d := start(t, text)
+	c := dial(t, ppm)
+	mustPing(t, c)
+	if err := os.WriteFile(filepath.Join(dir, "full"), make([]byte, 128<<10), 0o600); err == nil {
+		t.Fatal("the disk is not full")
+	}
+	workers := children(d.pid())
+	d.kill()
+	next := d.restart(text)
+	awaitGone(t, workers)
+	mustPing(t, c)
+	c.Close()
+	if out := next.out.String(); !strings.Contains(out, "warning: pidfile: ") {
+		t.Errorf("no warning:\n%s", out)
+	}
+}
+
 // TestFrozenOrphan stops a worker before the supervisor is killed: the kernel
 // has it go on then, since its process group has become an orphan (setpgid(2)).
 func TestFrozenOrphan(t *testing.T) {

@@ -113,3 +113,31 @@ func TestControlSocketRemoved(t *testing.T) {
 		d.awaitOldGone()
 	}
 }
+
+// TestControlSocketTaken puts something else in the place of the control socket:
+// that is said, and the socket comes back when the path is free.
+func TestControlSocketTaken(t *testing.T) {
+	t.Parallel()
+	d := startUpgradable(t, fmt.Sprintf("workers 1\nauth none\ninternal 127.0.0.1\nsocks -p%d\n", port(t)))
+	if err := os.Remove(d.socket); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(d.socket, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, func() string {
+		if !strings.Contains(d.printed(), "is not this daemon's any more") {
+			return "nothing is said"
+		}
+		return ""
+	})
+	if err := os.Remove(d.socket); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, func() string {
+		if _, stderr, code := d.ctl("status"); code != 0 {
+			return stderr
+		}
+		return ""
+	})
+}

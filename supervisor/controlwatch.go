@@ -10,10 +10,18 @@ import (
 )
 
 // watchControl opens the control socket again, until quit is closed, when its
-// file has been removed: nobody could reach the daemon any more.
+// file has been removed: nobody could reach the daemon any more. What has taken its
+// place is another's, and only said.
 func (d *daemon) watchControl(quit <-chan struct{}) {
-	failed := false
+	failed, taken := false, false
 	every(d.timing.watch, quit, func(time.Time) {
+		if was := taken; d.change.TryLock() {
+			taken = d.control.isTaken()
+			d.change.Unlock()
+			if taken && !was && d.main.Load() && !d.isDraining() {
+				d.logf("warning: the control socket %s is not this daemon's any more: nobody reaches it until what is there is removed", d.control.path)
+			}
+		}
 		if !d.control.isGone() || d.isDraining() || d.isUpgrading() != nil || !d.change.TryLock() {
 			return
 		}
@@ -36,6 +44,12 @@ func (s *controlServer) isGone() bool {
 	}
 	_, err := os.Lstat(s.path)
 	return errors.Is(err, fs.ErrNotExist)
+}
+
+// isTaken says that something else is at the path of the socket.
+func (s *controlServer) isTaken() bool {
+	var st unix.Stat_t
+	return s.file.path != "" && unix.Lstat(s.file.path, &st) == nil && (uint64(st.Dev) != s.file.dev || st.Ino != s.file.ino)
 }
 
 // reopenControl puts another socket in the place of the present one. The caller

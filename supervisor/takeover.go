@@ -114,12 +114,18 @@ func (d *daemon) handedListener(s *config.Service) *listener {
 	return l
 }
 
-// claimPIDFile writes the pidfile, which has to wait in an upgrade.
+// claimPIDFile writes the pidfile, which has to wait in an upgrade. Where a full
+// disk forbids it, the workers of a supervisor before are not left alone for it.
 func (d *daemon) claimPIDFile() error {
 	if d.succession != nil {
 		return nil
 	}
-	return writePIDFile(d.startConfig.PIDFile)
+	err := writePIDFile(d.startConfig.PIDFile)
+	if err != nil && len(d.legacy.orphans) > 0 {
+		d.logf("warning: %v; the daemon starts all the same, for the workers of the supervisor before", err)
+		return nil
+	}
+	return err
 }
 
 // markBorrowed notes which listeners consist of sockets the predecessor has as
