@@ -115,6 +115,7 @@ func TestEarlyAnswerKeepsClient(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := p.client(0)
+			defer c.Close()
 			c.t = t
 			c.send("POST http://%s/ HTTP/1.1\r\nHost: x\r\n%s\r\n%s", o.addr, test.fields, test.first)
 			if resp := c.want("POST", 401, "no"); resp.Close == test.keeps {

@@ -98,7 +98,7 @@ func separator(b []byte, filled, gap int) (rest []byte, newGap int, ok bool) {
 // hexGroup reads up to five hexadecimal digits; five are one too many.
 func hexGroup(b []byte) (value, digits int) {
 	for digits < len(b) && digits < 5 {
-		d := hexDigit(b[digits])
+		d := HexDigit(b[digits])
 		if d < 0 {
 			break
 		}
@@ -108,7 +108,8 @@ func hexGroup(b []byte) (value, digits int) {
 	return value, digits
 }
 
-func hexDigit(c byte) int {
+// HexDigit is the value of a hexadecimal digit, -1 of another byte.
+func HexDigit(c byte) int {
 	switch {
 	case '0' <= c && c <= '9':
 		return int(c - '0')

@@ -1,6 +1,10 @@
 package http1
 
-import "strconv"
+import (
+	"strconv"
+
+	"3proxyd/proto/hostport"
+)
 
 // The limits of a chunked body. Extensions and trailer fields are counted
 // over the whole body, in bytes.
@@ -224,7 +228,7 @@ func (c *Chunked) expect(b, want byte, next chunkState, e *Error) *Error {
 }
 
 func (c *Chunked) sizeByte(b byte) *Error {
-	if d := hexValue(b); d >= 0 {
+	if d := hostport.HexDigit(b); d >= 0 {
 		c.respell = c.respell || c.digits > 0 && c.left == 0
 		c.digits++
 		if c.digits > maxSizeDigits || c.left > MaxChunk>>4 {
@@ -337,14 +341,4 @@ func (c *Chunked) forbiddenTrailer() bool {
 			equalFold(name, "content-type") || equalFold(name, "content-range")
 	}
 	return true
-}
-
-func hexValue(c byte) int {
-	switch {
-	case '0' <= c && c <= '9':
-		return int(c - '0')
-	case 'a' <= c|0x20 && c|0x20 <= 'f':
-		return int(c|0x20-'a') + 10
-	}
-	return -1
 }
