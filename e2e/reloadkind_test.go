@@ -3,7 +3,9 @@ package e2e
 import (
 	"fmt"
 	"net"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -70,4 +72,38 @@ func TestReloadKind(t *testing.T) {
 	}
 	defer c.Close()
 	mustPing(t, c)
+}
+
+// TestUpgradeUnixFileGone removes the file of a service's Unix socket before
+// upgrades: a reload of the last daemon makes it again.
+func TestUpgradeUnixFileGone(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "").shared()
+	path := d.dir + "/u.sock"
+	d.startUpgradable(fmt.Sprintf("workers 1\nupgrade_trial 0\nauth none\ninternal 127.0.0.1\ntcppm -iunix:%s 1 127.0.0.1 %d\n", path, echoOrigin(t)), daemonBin)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		d.upgrade()
+		d.awaitOldGone()
+	}
+	for _, command := range [][]string{{"reload", "--dry-run"}, {"reload"}} {
+		if out, stderr, code := d.ctl(command...); code != 0 || !strings.Contains(out+stderr, "is made again") {
+			t.Errorf("%v: exit code %d: %s%s", command, code, out, stderr)
+		}
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPing(t, c)
+	c.Close()
+	d.upgrade()
+	d.awaitOldGone()
+	if c, err = net.Dial("unix", path); err != nil {
+		t.Fatal(err)
+	}
+	mustPing(t, c)
+	c.Close()
 }

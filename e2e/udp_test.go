@@ -512,3 +512,53 @@ func TestUDPPMOrphans(t *testing.T) {
 	}
 	last.fds = nil // clients of the earlier daemons have sessions there
 }
+
+// TestUDPPMWiden widens and narrows the address of a port mapping by reloads: what
+// clients send meanwhile reaches the server.
+func TestUDPPMWiden(t *testing.T) {
+	t.Parallel()
+	origin, ppm := newUDPOrigin(t, "127.0.0.1:0"), port(t)
+	config := func(address string) string {
+		return fmt.Sprintf("workers 2\nauth none\ntimeouts 1 1 30 3\nudppm -i%s %d 127.0.0.1 %d\n", address, ppm, origin.port())
+	}
+	d := start(t, config("127.0.0.1"))
+	quit, sent := make(chan struct{}), atomic.Int64{}
+	var clients sync.WaitGroup
+	for range 20 {
+		c := dialUDP(t, fmt.Sprintf("127.0.0.1:%d", ppm))
+		clients.Go(func() {
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case <-quit:
+					return
+				case <-tick.C:
+				}
+				if _, err := c.Write([]byte("x")); err != nil {
+					t.Error(err)
+					return
+				}
+				sent.Add(1)
+			}
+		})
+	}
+	for range 4 {
+		for _, address := range []string{"0.0.0.0", "127.0.0.1"} {
+			time.Sleep(50 * time.Millisecond)
+			d.write(config(address))
+			if _, stderr, code := d.ctl("reload"); code != 0 {
+				t.Fatal(stderr)
+			}
+		}
+	}
+	close(quit)
+	clients.Wait()
+	eventually(t, patience, func() string {
+		if n := origin.count.Load(); n != sent.Load() {
+			return fmt.Sprintf("%d of %d datagrams have reached the server", n, sent.Load())
+		}
+		return ""
+	})
+	d.awaitOpen(0)
+}

@@ -67,7 +67,7 @@ func (h *handout) addSockets(d *daemon, s *snapshot) error {
 			if l.shared {
 				socket.Slot = -1
 			}
-			socket.File = l.file != socketFile{}
+			socket.File = l.lost || l.file != socketFile{}
 			socket.Backlog, socket.Options = l.backlog, l.options
 			if l.kept {
 				socket.Unit = l.units[i].Name

@@ -32,13 +32,13 @@ func (d *daemon) plan() (*ipc.ReloadPlan, error) {
 	old := d.inForce()
 	plan := comparePlan(old.cfg, cfg, old.limits, limits)
 	plan.Warnings = append(diags, d.fixedChanges(cfg)...)
-	plan.Warnings = append(plan.Warnings, old.fixedOptions(cfg)...)
+	plan.Warnings = append(plan.Warnings, old.keptSockets(cfg)...)
 	return plan, nil
 }
 
-// fixedOptions warns of options that a reload cannot change on the sockets it
-// keeps.
-func (n *snapshot) fixedOptions(cfg *config.Config) []config.Diagnostic {
+// keptSockets warns of options that a reload cannot change on the sockets it
+// keeps, and of Unix sockets that it makes again.
+func (n *snapshot) keptSockets(cfg *config.Config) []config.Diagnostic {
 	have := map[string]*listener{}
 	for _, l := range n.listeners {
 		have[l.key] = l
@@ -46,7 +46,10 @@ func (n *snapshot) fixedOptions(cfg *config.Config) []config.Diagnostic {
 	var warnings []config.Diagnostic
 	for i := range cfg.Services {
 		s := &cfg.Services[i]
-		if l := have[s.Listen.Key()]; l != nil {
+		l := have[s.Listen.Key()]
+		if l != nil && l.lostFile() {
+			warnings = append(warnings, serviceWarning(s, lostFileText))
+		} else if l != nil {
 			for _, text := range l.fixed(s) {
 				warnings = append(warnings, serviceWarning(s, text))
 			}

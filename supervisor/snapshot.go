@@ -144,12 +144,14 @@ func (d *daemon) idsInForce() map[string]bool {
 
 // fillListeners finds or opens the listener of each service.
 func (d *daemon) fillListeners(next *snapshot) []config.Diagnostic {
-	have := map[string]*listener{}
+	have, lost := map[string]*listener{}, map[string]bool{}
 	if current := d.inForce(); current != nil {
 		for _, l := range current.listeners {
-			if !l.lostFile() {
-				have[l.key] = l
+			if l.lostFile() {
+				lost[l.key] = true
+				continue
 			}
+			have[l.key] = l
 		}
 	}
 	var failed []config.Diagnostic
@@ -174,6 +176,9 @@ func (d *daemon) fillListeners(next *snapshot) []config.Diagnostic {
 				failed = append(failed, *diag)
 				continue
 			}
+		}
+		if lost[key] {
+			next.warnings = append(next.warnings, serviceWarning(s, lostFileText))
 		}
 		s.Listen = l.endpoint
 		next.hold(d, l)

@@ -332,6 +332,7 @@ func (s *Successor) listeners() map[string]*listener {
 		}
 		if what.File && l.file == (socketFile{}) {
 			l.file = fileOfSocket(what.Address)
+			l.lost = l.file == socketFile{}
 		}
 		if l.kept {
 			l.units = append(l.units, socket)

@@ -47,6 +47,8 @@ func (l *listener) lostFile() bool {
 	return l.lost
 }
 
+const lostFileText = "the file of its socket has been removed, and is made again"
+
 // bindUnix binds a stream socket to path, or to an abstract name for "@name".
 // A socket file nobody answers at is replaced. The file gets mode, cut by the
 // umask, from its first moment on.

@@ -47,6 +47,9 @@ func isWildcard(fd int) bool {
 // clients have no other way to them, and the port must become free.
 func (p *packetSocket) giveUp(how parting) {
 	s := p.s
+	if how == shutDown && !s.kept {
+		turnAway(int(p.FD()))
+	}
 	if how != toOthers && !s.kept {
 		p.Drain(maxQueue)
 	}
@@ -56,6 +59,30 @@ func (p *packetSocket) giveUp(how parting) {
 		p.endSessions(s.w)
 	}
 	p.drop()
+}
+
+// turnAway has no datagram come to a socket any more: they go to the socket of a
+// wildcard address that is in force now, if there is one, as connections would. A
+// connected socket only gets what its peer sends (udp(7)); nobody sends from the
+// discard port of the own address.
+func turnAway(fd int) {
+	const discard = 9 // RFC 863
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		return
+	}
+	switch a := sa.(type) {
+	case *unix.SockaddrInet4:
+		if a.Port = discard; a.Addr == [4]byte{} {
+			a.Addr = [4]byte{127, 0, 0, 1}
+		}
+	case *unix.SockaddrInet6:
+		if a.Port = discard; a.Addr == [16]byte{} {
+			a.Addr = [16]byte{15: 1}
+		}
+	}
+	// Without it what comes until the last holder has closed the socket is lost.
+	_ = unix.Connect(fd, sa)
 }
 
 // endSessions ends the sessions that answer through the socket.
