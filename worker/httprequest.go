@@ -3,14 +3,11 @@ package worker
 import (
 	"bytes"
 
-	"golang.org/x/sys/unix"
-
 	"3proxyd/acl"
 	"3proxyd/config"
 	"3proxyd/ipc"
 	"3proxyd/proto/hostport"
 	"3proxyd/proto/http1"
-	"3proxyd/relay"
 )
 
 // pooledMaxIdleMS is how long a pooled connection may have been idle to take a
@@ -114,6 +111,23 @@ func (h *httpClient) note(r *http1.Request) {
 	h.noteRequestLine(r)
 }
 
+// operation returns what a method is to the access lists.
+func operation(method []byte) config.Operations {
+	switch string(method) {
+	case "GET":
+		return config.OpHTTPGet
+	case "POST":
+		return config.OpHTTPPost
+	case "HEAD":
+		return config.OpHTTPHead
+	case "PUT":
+		return config.OpHTTPPut
+	case "CONNECT":
+		return config.OpHTTPConnect
+	}
+	return config.OpHTTPOther
+}
+
 // unacceptable returns the status with which a request is refused that is
 // well-formed but not for a forward proxy, and the reason; 0 for others.
 func unacceptable(r *http1.Request, via string) (status int, reason string) {
@@ -212,202 +226,3 @@ func (h *httpClient) idle() *upstream {
 	}
 	return s.w.pool.get(s, pooledMaxIdleMS)
 }
-
-// send writes the head and what of the body is in rest to the server, and
-// returns how much of rest it used; the body's remainder follows by itself. It
-// returns -1 when the session has been ended instead.
-func (h *httpClient) send(head, rest []byte) int {
-	s := (*session)(h)
-	st := s.http
-	s.phase = phaseExchange
-	st.active, st.bodySeen = s.w.loop.Now(), s.w.loop.Now()
-	s.srv.StartRead()
-	s.arm(min(s.svc.exchangeMS, exchangeCheckMS))
-	used, whole := 0, true
-	var body []byte
-	switch st.body {
-	case bodyLength:
-		used = int(min(int64(len(rest)), st.bodyLeft))
-		st.bodyLeft -= int64(used)
-		body = rest[:used]
-		whole = st.bodyLeft == 0
-	case bodyChunked:
-		out, n, done, err := st.chunks.Pass(s.w.scratch[:0], rest)
-		if err != nil {
-			h.badChunks(err)
-			return -1
-		}
-		body, used, whole = out, n, done
-	}
-	s.countHead(len(head) + used)
-	if len(body) > 0 {
-		s.srv.Write2(head, body)
-	} else {
-		s.srv.Write(head)
-	}
-	switch {
-	case whole:
-		st.sent = true
-	case st.body == bodyLength:
-		s.w.loop.StartFlow(&s.up, &s.cli, &s.srv.Conn, st.bodyLeft, &s.svc.upSplice, &s.svc.up)
-	default:
-		s.cli.StartRead()
-	}
-	return used
-}
-
-// bodyData passes a piece of a chunked body on.
-func (h *httpClient) bodyData(p []byte) {
-	s := (*session)(h)
-	st := s.http
-	out, n, done, err := st.chunks.Pass(s.w.scratch[:0], p)
-	if err != nil {
-		h.badChunks(err)
-		return
-	}
-	st.active = s.w.loop.Now()
-	s.countOut(n)
-	if len(out) > 0 {
-		s.srv.Write(out)
-	}
-	if !done {
-		if s.srv.Pending() > 0 {
-			s.cli.StopRead()
-		}
-		return
-	}
-	s.cli.StopRead()
-	if n < len(p) {
-		s.buf.Append(s.w.loop, p[n:])
-	}
-	h.requestSent()
-}
-
-// badChunks answers a chunked body that is malformed.
-func (h *httpClient) badChunks(err error) {
-	status, reason := protocolError(err)
-	h.answer(status, protocolCode(status), reason, false)
-}
-
-// requestSent is called when the last of the request has been handed over.
-func (h *httpClient) requestSent() {
-	s := (*session)(h)
-	s.http.sent = true
-	s.http.active = s.w.loop.Now()
-}
-
-// requestOpener sends the waiting request when its server is reached.
-type requestOpener struct{}
-
-func (requestOpener) opened(s *session) {
-	st := s.http
-	s.srv.SetHandler((*httpServer)(s))
-	s.srv.TellEarly()
-	if s.srv.HasEarly() {
-		(*httpServer)(s).broken(reasonEarly)
-		return
-	}
-	used := (*httpClient)(s).send(st.out.Bytes(), s.buf.Bytes())
-	if used < 0 {
-		return
-	}
-	s.buf.Consume(s.w.loop, used)
-	// A fresh connection that fails is the server's answer: nothing is sent
-	// twice.
-	st.out.Release(s.w.loop)
-}
-
-func (requestOpener) refused(s *session, c code, errno unix.Errno) {
-	if c == codeLoop && s.http.asterisk {
-		s.code = codeOK
-		(*httpClient)(s).answerOptions()
-		return
-	}
-	(*httpClient)(s).answerRefused(c, errno)
-}
-
-// connectOpener makes a tunnel of a CONNECT request.
-type connectOpener struct{}
-
-func (connectOpener) opened(s *session) {
-	s.cli.Write(http1.AppendEstablished(s.w.scratch[:0], int(s.http.minor)))
-	s.w.dropHTTP(s)
-	s.startTunnel()
-}
-
-func (connectOpener) refused(s *session, c code, errno unix.Errno) {
-	(*httpClient)(s).answerRefused(c, errno)
-}
-
-// answerRefused answers a request that reached no server.
-func (h *httpClient) answerRefused(c code, errno unix.Errno) {
-	s := (*session)(h)
-	status := 502
-	switch {
-	case c >= codeDenied && c < codeNoUser:
-		status = 403
-	case c >= codeNoUser && c < codeSocket && s.svc.AskUser == config.AskNever:
-		status = 403
-	case c >= codeNoUser && c < codeSocket:
-		status = 407
-	case c == codeNoResources, c == codeBind, c == codeSocket:
-		status = 503
-	case c == codeLoop:
-		status = 508
-	case errno == unix.ETIMEDOUT:
-		status = 504
-	}
-	h.answer(status, c, refusalReason(c, errno), true)
-}
-
-// refusalReason says why no server was reached. Unknown users and wrong
-// passwords are not told apart.
-func refusalReason(c code, errno unix.Errno) string {
-	switch {
-	case c == codeDenied:
-		return "a rule forbids it"
-	case c < codeNoUser:
-		return "no rule allows it"
-	case c == codeNoUser:
-		return "no user name has been given"
-	case c < codeSocket:
-		return "user name or password is wrong"
-	case c == codeNoResources:
-		return "the proxy is out of descriptors or memory"
-	case c == codeNoHost:
-		return "the host has not been found"
-	case c == codeLoop:
-		return "the target is this proxy itself"
-	case c == codeSocket, c == codeBind:
-		return "the proxy has no address to connect from"
-	}
-	switch errno {
-	case unix.ETIMEDOUT:
-		return "the server has not accepted the connection in time"
-	case unix.ECONNREFUSED:
-		return "the server has refused the connection"
-	case unix.ENETUNREACH, unix.EHOSTUNREACH:
-		return "the server cannot be reached from here"
-	}
-	return "the connection to the server has failed"
-}
-
-// retry sends the request once more on a connection of its own, after one from
-// the pool turned out to be closed by the server.
-func (h *httpClient) retry() {
-	s := (*session)(h)
-	addr := s.srv.addr
-	s.dropUpstream()
-	s.http.reused = false
-	s.http.interims, s.http.interimBytes = 0, 0
-	s.http.resp.Release(s.w.loop)
-	s.http.respScan = http1.Scan{}
-	s.out = 0
-	d := s.w.newDial(s)
-	d.opener = requestOpener{}
-	d.one[0] = addr.Addr()
-	d.targets.set(d.one[:], false)
-	s.connectNext()
-}
-
-var _ relay.Handler = (*httpClient)(nil)

@@ -34,8 +34,8 @@ func (h *httpClient) keepsAfterSelf() bool {
 	return h.http.keepClient && h.skippable() && !h.w.draining
 }
 
-func (h *httpClient) selfOptions(keep bool) http1.ErrorOptions {
-	return http1.ErrorOptions{Close: !keep, HTTP10: h.http.minor == 0 && keep}
+func (h *httpClient) selfOptions(keep bool) http1.AnswerOptions {
+	return http1.AnswerOptions{Close: !keep, HTTP10: h.http.minor == 0 && keep}
 }
 
 // answerSelf sends the answer for the proxy.

@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"3proxyd/acl"
 	"3proxyd/config"
 	"3proxyd/ipc"
@@ -393,10 +391,16 @@ func (c *wallClock) local(nowMS int64) (weekday, second int) {
 	return c.weekday, c.second
 }
 
-// errnoCode says which side broke a relayed connection.
-func (s *session) brokenCode(c *relay.Conn, errno unix.Errno) code {
+// brokenCode is the code of the log for a tunnel that broke at the side of c.
+func (s *session) brokenCode(c *relay.Conn) code {
 	if c == &s.cli {
 		return codeClientReset
 	}
 	return codeServerReset
+}
+
+// boundRead keeps the next reads of c within the room of b, so that what
+// follows a head does not make the head too long for the buffer.
+func (s *session) boundRead(c *relay.Conn, b *relay.Buffer) {
+	c.SetReadSize(min(relay.MaxBuffer-b.Len(), s.svc.headRead()))
 }

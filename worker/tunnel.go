@@ -117,7 +117,7 @@ func (t *tunnel) OnSent(*relay.Conn) {
 // it has got look complete.
 func (t *tunnel) OnError(c *relay.Conn, errno unix.Errno) {
 	s := (*session)(t)
-	s.code = s.brokenCode(c, errno)
+	s.code = s.brokenCode(c)
 	to, flow, in := &s.srv.Conn, &s.up, s.svc.up
 	if c != &s.cli {
 		to, flow, in = &s.cli, &s.down, s.svc.down

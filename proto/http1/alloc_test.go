@@ -52,7 +52,7 @@ func TestNoAllocation(t *testing.T) {
 		if _, err := req.Parse(bad); err == nil {
 			t.Fatal("no error")
 		}
-		dst = AppendEstablished(AppendError(dst[:0], 407, ErrorOptions{Realm: "proxy", Reason: "r", Format: Negotiate(req.Accept)}), 1)
+		dst = AppendEstablished(AppendError(dst[:0], 407, AnswerOptions{Realm: "proxy", Reason: "r", Format: Negotiate(req.Accept)}), 1)
 	}
 	round()
 	if n := testing.AllocsPerRun(100, round); n != 0 {

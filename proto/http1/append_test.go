@@ -202,7 +202,7 @@ func TestAppendResponseHead(t *testing.T) {
 func TestAppendError(t *testing.T) {
 	statuses := []int{400, 403, 404, 405, 407, 408, 413, 414, 417, 431, 500, 501, 502, 503, 504, 505, 508}
 	for _, status := range statuses {
-		o := ErrorOptions{Realm: `a "b" \` + "\r\n\x00", Allow: "GET, HEAD", Close: status%2 == 0}
+		o := AnswerOptions{Realm: `a "b" \` + "\r\n\x00", Allow: "GET, HEAD", Close: status%2 == 0}
 		page := AppendError(nil, status, o)
 		resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(page)), nil)
 		if err != nil {
@@ -227,7 +227,7 @@ func TestAppendError(t *testing.T) {
 			t.Errorf("%d: head %q", status, head)
 		}
 	}
-	if got := string(AppendError(nil, 299, ErrorOptions{HTTP10: true})); !strings.HasPrefix(got, "HTTP/1.1 500 ") || !strings.Contains(got, "\r\nConnection: keep-alive\r\n") {
+	if got := string(AppendError(nil, 299, AnswerOptions{HTTP10: true})); !strings.HasPrefix(got, "HTTP/1.1 500 ") || !strings.Contains(got, "\r\nConnection: keep-alive\r\n") {
 		t.Errorf("unknown status: %q", got)
 	}
 }
@@ -244,7 +244,7 @@ func TestAppendEstablished(t *testing.T) {
 func TestErrorFormats(t *testing.T) {
 	for _, p := range pages {
 		for format, contentType := range contentTypes {
-			o := ErrorOptions{Format: Format(format), Reason: "malformed request line"}
+			o := AnswerOptions{Format: Format(format), Reason: "malformed request line"}
 			resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(AppendError(nil, p.status, o))), nil)
 			if err != nil {
 				t.Fatal(err)

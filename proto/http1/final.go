@@ -2,7 +2,7 @@ package http1
 
 // AppendOptions appends the answer of the last recipient of OPTIONS (RFC 9110
 // section 9.3.7). Only Close and HTTP10 of o count.
-func AppendOptions(dst []byte, o ErrorOptions) []byte {
+func AppendOptions(dst []byte, o AnswerOptions) []byte {
 	dst = append(dst, "HTTP/1.1 200 OK\r\nAllow: GET, HEAD, POST, PUT, DELETE, PATCH, CONNECT, OPTIONS, TRACE\r\n"...)
 	dst = appendConnection(appendLength(dst, 0), false, o.Close, o.HTTP10)
 	return append(dst, "\r\n"...)
@@ -11,7 +11,7 @@ func AppendOptions(dst []byte, o ErrorOptions) []byte {
 // AppendTrace appends the answer of the last recipient of TRACE: the head of
 // the request, without fields that may hold credentials (RFC 9110 section
 // 9.3.8). Only Close and HTTP10 of o count.
-func AppendTrace(dst []byte, r *Request, o ErrorOptions) []byte {
+func AppendTrace(dst []byte, r *Request, o AnswerOptions) []byte {
 	size := len(r.Method) + len(r.Target) + len("  HTTP/1.1\r\n\r\n")
 	for i := range r.Fields {
 		if f := &r.Fields[i]; !f.private() {

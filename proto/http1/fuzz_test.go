@@ -239,7 +239,7 @@ func FuzzErrorPage(f *testing.F) {
 	f.Add("proxy", 407, "text/html")
 	f.Add("a\r\n\"\\", 407, "application/json;q=0.5, text/plain; q=1.000")
 	f.Fuzz(func(t *testing.T, realm string, status int, accept string) {
-		page := AppendError(nil, status, ErrorOptions{Realm: realm, Allow: "GET", Format: Negotiate([]byte(accept))})
+		page := AppendError(nil, status, AnswerOptions{Realm: realm, Allow: "GET", Format: Negotiate([]byte(accept))})
 		resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(page)), nil)
 		if err != nil {
 			t.Fatal(err)

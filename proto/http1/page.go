@@ -2,8 +2,8 @@ package http1
 
 import "strconv"
 
-// ErrorOptions says how AppendError answers.
-type ErrorOptions struct {
+// AnswerOptions says how the proxy itself answers.
+type AnswerOptions struct {
 	// Close tells the client that the connection ends.
 	Close bool
 	// HTTP10 tells that the client speaks HTTP/1.0, which must be told when
@@ -73,7 +73,7 @@ const (
 // AppendError appends a whole response with the status and a page that says
 // what it means, in the format asked for. A status without a page is answered
 // as 500. The page consists of constants: nothing of a request comes back.
-func AppendError(dst []byte, status int, o ErrorOptions) []byte {
+func AppendError(dst []byte, status int, o AnswerOptions) []byte {
 	p := findPage(status)
 	dst = appendTitle(append(dst, "HTTP/1.1 "...), p)
 	dst = append(append(dst, "\r\nContent-Type: "...), contentTypes[o.Format]...)
@@ -93,12 +93,12 @@ func AppendError(dst []byte, status int, o ErrorOptions) []byte {
 }
 
 // size is the length in bytes of what appendBody appends.
-func (p *page) size(o *ErrorOptions) int {
+func (p *page) size(o *AnswerOptions) int {
 	var scratch [1024]byte
 	return len(p.appendBody(scratch[:0], o))
 }
 
-func (p *page) appendBody(dst []byte, o *ErrorOptions) []byte {
+func (p *page) appendBody(dst []byte, o *AnswerOptions) []byte {
 	switch o.Format {
 	case Text:
 		dst = append(appendTitle(dst, p), '\n')
