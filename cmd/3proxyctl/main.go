@@ -100,6 +100,10 @@ var commands = map[string]func(*session, context.Context) error{
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, usage)
+		return exitUsage
+	}
 	line, err := parseArgs(args)
 	if err != nil {
 		fmt.Fprintf(stderr, "3proxyctl: %v\n%s3proxyctl help lists the commands and their options\n", err, synopsis)
