@@ -14,7 +14,7 @@ import (
 // wait for another supervisor then, and serve on.
 func (u *upgrade) endSuccessor(why error) {
 	var left time.Duration
-	if u.accepts {
+	if u.accepts && !u.silent {
 		left = upgradeCancel
 	}
 	cancel := ipc.HandoffCancel{Reason: why.Error(), TimeoutMS: left.Milliseconds(), Leave: u.accepts}

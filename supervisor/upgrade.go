@@ -9,10 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"3proxyd/ipc"
-	"3proxyd/systemd"
 )
 
 // The states of an upgrade, as status shows them.
@@ -63,8 +60,9 @@ type upgrade struct {
 	ready   ipc.HandoffReady
 	// columns is the number of columns the successor may have used.
 	columns int
-	// accepts says that the successor may have accepted connections.
-	accepts bool
+	// accepts says that the successor may have accepted connections, silent that
+	// it has not answered in time.
+	accepts, silent bool
 
 	// sendMu keeps the reports of new workers behind the manifest.
 	sendMu   sync.Mutex
@@ -241,110 +239,6 @@ func (u *upgrade) note(change func()) {
 	change()
 }
 
-// read passes the successor's messages on until its end.
-func (u *upgrade) read() {
-	defer close(u.replies)
-	for {
-		m, err := u.conn.Recv()
-		if err != nil {
-			return
-		}
-		m.CloseFDs()
-		select {
-		case u.replies <- m:
-		case <-u.proc.gone:
-			return
-		}
-	}
-}
-
-// expect waits for a message of the successor.
-func (u *upgrade) expect(ctx context.Context, want ipc.Type, limit time.Duration, what string) (*ipc.Message, error) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	m, err := u.next(ctx, timer.C)
-	switch {
-	case errors.Is(err, errHandoffEnded):
-		return nil, u.endError(what)
-	case err != nil:
-		return nil, err
-	case m == nil:
-		return nil, fmt.Errorf("the new daemon did not %s within %v", what, limit.Round(time.Second))
-	case m.Type == want:
-		return m, nil
-	case m.Type == ipc.MsgHandoffFailed:
-		return nil, failureOf(m)
-	}
-	return nil, fmt.Errorf("the new daemon sends message type %d instead of %d", m.Type, want)
-}
-
-// errHandoffEnded is the error of next when the successor says nothing more.
-var errHandoffEnded = errors.New("the new daemon has ended")
-
-// lastWords is how long the messages of a successor that has ended may take to
-// be read.
-const lastWords = 200 * time.Millisecond
-
-// next returns the successor's next message, nil when the time is over. The end
-// of the successor counts although a process it has left behind may still have
-// the handoff socket.
-func (u *upgrade) next(ctx context.Context, over <-chan time.Time) (*ipc.Message, error) {
-	ended := u.proc.ended
-	for {
-		select {
-		case m, ok := <-u.replies:
-			if !ok {
-				return nil, errHandoffEnded
-			}
-			return m, nil
-		case <-ended:
-			ended, over = nil, time.After(lastWords)
-		case <-over:
-			if ended == nil {
-				return nil, errHandoffEnded
-			}
-			return nil, nil
-		case <-ctx.Done():
-			return nil, errDraining
-		}
-	}
-}
-
-// send sends a message. When the successor is gone the error is what it has
-// said, or how it has ended.
-func (u *upgrade) send(t ipc.Type, body any, fds ...int) error {
-	err := u.conn.Send(t, 0, body, fds...)
-	if !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
-		return err
-	}
-	if _, cause := u.expect(u.ctx, t, time.Second, "go on"); cause != nil {
-		return cause
-	}
-	return err
-}
-
-// endError says how the successor has ended.
-func (u *upgrade) endError(what string) error {
-	select {
-	case <-u.proc.ended:
-		return fmt.Errorf("the new daemon ended before it could %s: %s", what, u.proc.endText)
-	case <-time.After(time.Second):
-		return fmt.Errorf("the new daemon closed the handoff before it could %s", what)
-	}
-}
-
-// failureOf turns the successor's message into an error.
-func failureOf(m *ipc.Message) error {
-	var f ipc.HandoffFailed
-	if err := m.Decode(&f); err != nil {
-		return fmt.Errorf("the new daemon has failed: %w", err)
-	}
-	if len(f.Diagnostics) > 0 {
-		return &Refused{"the new daemon refuses the configuration: " + f.Reason, f.Diagnostics}
-	}
-	return errors.New("the new daemon: " + f.Reason)
-}
-
 // handOver gives the successor everything and returns when it accepts
 // connections beside the own workers.
 func (u *upgrade) handOver() error {
@@ -379,58 +273,6 @@ func (u *upgrade) handOver() error {
 	}
 	_, err = u.expect(u.ctx, ipc.MsgHandoffServing, d.timing.exchange+time.Second, "accept connections")
 	return err
-}
-
-// sendAll sends the manifest and all descriptors.
-func (u *upgrade) sendAll(version int, deadline time.Time) error {
-	// A worker that begins to run meanwhile is reported after the manifest.
-	u.sendMu.Lock()
-	defer u.sendMu.Unlock()
-	h, err := u.d.prepareHandout()
-	if err != nil {
-		return err
-	}
-	defer h.close()
-	table, err := h.memfd()
-	if err != nil {
-		return err
-	}
-	defer table.Close()
-	err = u.send(ipc.MsgHandoffManifest, ipc.HandoffManifest{Version: version}, int(table.Fd()), u.d.shm.FD())
-	for first := 0; err == nil && first < len(h.fds); {
-		n := min(len(h.fds)-first, ipc.MaxFDs)
-		err = u.send(ipc.MsgHandoffFiles, ipc.HandoffFiles{First: first, Count: n}, h.fds[first:first+n]...)
-		if err == nil {
-			_, err = u.expect(u.ctx, ipc.MsgHandoffAck, time.Until(deadline), "take the sockets")
-		}
-		first += n
-	}
-	u.reported = err == nil
-	return err
-}
-
-// reportProcess tells the successor of a worker that has been started during
-// the upgrade.
-func (d *daemon) reportProcess(p *process) {
-	d.mu.Lock()
-	u := d.upgrading
-	d.mu.Unlock()
-	if u == nil {
-		return
-	}
-	u.sendMu.Lock()
-	defer u.sendMu.Unlock()
-	if !u.reported {
-		return
-	}
-	pidfd, err := p.pidfd()
-	if err != nil {
-		return
-	}
-	defer unix.Close(pidfd)
-	if err := u.conn.Send(ipc.MsgHandoffProcess, 0, d.describeWorker(p), pidfd); err != nil {
-		d.logf("the new daemon does not take the report of a worker: %v", err)
-	}
 }
 
 // commit pauses the own workers, waits for the trial to pass, and has the
@@ -529,94 +371,6 @@ func (u *upgrade) awaitEnd(limit time.Duration) {
 			return
 		}
 	}
-}
-
-// retire makes this daemon an old generation: nothing is accepted any more, and
-// it ends with its last session or at drain_timeout.
-func (u *upgrade) retire() {
-	d := u.d
-	d.rowsOwner.Lock()
-	d.mu.Lock()
-	d.replaced = true
-	d.main.Store(false)
-	stopping := d.draining
-	d.mu.Unlock()
-	d.rowsOwner.Unlock()
-	close(d.takenOver)
-	unused := u.unusedServices()
-	d.lendListeners(u.ready.Unused)
-	u.proc.release()
-	if err := systemd.Notify(systemd.MainPID(u.proc.pid)); err != nil {
-		d.logf("warning: the service manager cannot be told of the new main process: %v", err)
-	}
-	if err := u.conn.Send(ipc.MsgHandoffReleased, 0, nil); err != nil {
-		d.logf("process %d has taken over, but does not answer: %v", u.proc.pid, err)
-	}
-	d.serveReplaced()
-	if stopping {
-		_ = unix.PidfdSendSignal(u.proc.pidfd, unix.SIGTERM, nil, 0)
-	}
-	d.drainReplaced(unused)
-	for _, p := range d.allProcesses() {
-		if err := d.handSessionsOver(u.conn, p); err != nil {
-			d.logf("worker %d (pid %d) keeps its sessions: %v", p.slot.index, p.pid, err)
-		}
-	}
-}
-
-// lendListeners marks the sockets the successor has, so that closing them here
-// does not end listening.
-func (d *daemon) lendListeners(unused []string) {
-	left := map[string]bool{}
-	for _, key := range unused {
-		left[key] = true
-	}
-	for _, l := range d.inForce().listeners {
-		l.borrowed = !left[l.key]
-	}
-	d.control.borrowed = !left[controlStoreName]
-	d.control.stopAccepting()
-}
-
-// drainReplaced drains every worker; those of services that nobody has any more
-// empty their queues first.
-func (d *daemon) drainReplaced(unused []string) {
-	_, left := d.markDraining(drainLimit{timeout: d.drainTimeout()})
-	limit := drainLimit{timeout: left}
-	each(d.allProcesses(), func(_ int, p *process) {
-		if err := p.drain(context.Background(), d, limit, false, unused...); err != nil {
-			d.logf("worker %d (pid %d) does not drain: %v; killing it", p.slot.index, p.pid, err)
-			p.kill()
-		}
-	})
-	d.closeInForce()
-}
-
-// handSessionsOver has a worker hand its sessions to the worker of the same slot of
-// the daemon at the other end, in the background. Those that cannot move yet follow
-// when they can; what cannot move at all drains.
-func (d *daemon) handSessionsOver(conn *ipc.Conn, p *process) error {
-	out, in, err := ipc.MovePair()
-	if err != nil {
-		return err
-	}
-	err = conn.Send(ipc.MsgHandoffMove, 0, ipc.HandoffMove{Slot: p.slot.index}, int(in.Fd()))
-	_ = in.Close()
-	if err != nil {
-		_ = out.Close()
-		return err
-	}
-	d.drained.Go(func() {
-		defer out.Close()
-		moved, err := p.moveOut(context.Background(), ipc.MoveOut{Follow: true}, out)
-		if err != nil && !errors.Is(err, errEnded) {
-			d.logf("worker %d (pid %d) hands its sessions over: %v", p.slot.index, p.pid, err)
-		}
-		if moved.Sessions > 0 {
-			d.logf("worker %d (pid %d) has handed %s to the new daemon", p.slot.index, p.pid, count(uint64(moved.Sessions), "session", "sessions"))
-		}
-	})
-	return nil
 }
 
 func (u *upgrade) result() *ipc.UpgradeResult {
