@@ -527,7 +527,7 @@ func TestUDPPMWiden(t *testing.T) {
 	for range 20 {
 		c := dialUDP(t, fmt.Sprintf("127.0.0.1:%d", ppm))
 		clients.Go(func() {
-			tick := time.NewTicker(10 * time.Millisecond)
+			tick := time.NewTicker(2 * time.Millisecond)
 			defer tick.Stop()
 			for {
 				select {
