@@ -2,6 +2,7 @@ package worker
 
 import (
 	"log/slog"
+	"math"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -171,6 +172,9 @@ func (s *listener) part(how parting) {
 		s.packets.giveUp(how)
 		return
 	}
+	if how == shutDown && !s.kept {
+		dropSYN(int(s.FD()))
+	}
 	if how != toOthers && !s.kept {
 		s.Drain(maxQueue)
 	}
@@ -179,6 +183,27 @@ func (s *listener) part(how parting) {
 	}
 	s.Pause()
 	unix.Close(int(s.FD()))
+}
+
+// dropSYN has the kernel drop the first packet of new connections, so that none
+// enters the queue between the last accept and the end of the socket, which
+// would reset it. The client sends the packet again a second later, to whoever
+// listens then.
+func dropSYN(fd int) {
+	const (
+		flagsAt  = 13 // of the TCP header (RFC 9293, 3.1), where a filter of a TCP socket begins
+		syn, ack = 0x02, 0x10
+	)
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: flagsAt},
+		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: syn | ack},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: syn, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32},
+	}
+	// Without it the moment between is what it was.
+	_ = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 }
 
 // maxQueue bounds what is accepted from the queue of a listener that is given
