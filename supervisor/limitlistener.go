@@ -59,26 +59,29 @@ func (l *limitListener) Accept() (net.Conn, error) {
 	}
 }
 
-// refuse answers, and closes the connection when the client has sent its
-// request or a while has passed: one that is still writing would otherwise see
-// an error of its write instead of the answer. When too many are being refused
-// it closes at once.
+// refuse answers when the request begins or a while has passed: a client may
+// take an answer that comes before its request for an error. It closes the
+// connection when the client has sent all, since one that is still writing would
+// see an error of its write instead of the answer. When too many are being
+// refused it does all that at once.
 func (l *limitListener) refuse(c net.Conn) {
-	// A new connection has room for it: the write does not wait.
-	_, _ = c.Write([]byte(refusal))
 	select {
 	case l.refusing <- struct{}{}:
 	default:
+		_, _ = c.Write([]byte(refusal))
 		_ = c.Close()
 		return
 	}
 	go func() {
 		defer func() { <-l.refusing }()
 		defer c.Close()
+		_ = c.SetReadDeadline(time.Now().Add(refusalLinger))
+		_, _ = c.Read(make([]byte, 1))
+		// A new connection has room for it: the write does not wait.
+		_, _ = c.Write([]byte(refusal))
 		if u, ok := c.(*net.UnixConn); ok {
 			_ = u.CloseWrite()
 		}
-		_ = c.SetReadDeadline(time.Now().Add(refusalLinger))
 		_, _ = io.CopyN(io.Discard, c, 2*controlBody)
 	}()
 }
