@@ -269,6 +269,44 @@ func TestStalePooledConnection(t *testing.T) {
 	d.want("GET", 200, "hello")
 }
 
+// A short body of an idempotent request is sent again with it, whole.
+func TestStaleConnectionAndBody(t *testing.T) {
+	for _, test := range []struct {
+		method, fields, body string
+		status               int
+	}{
+		{"PUT", "Content-Length: 3\r\n", "abc", 200},
+		{"DELETE", "Content-Length: 3\r\n", "abc", 200},
+		{"PUT", fmt.Sprintf("Content-Length: %d\r\n", maxRetryBody), strings.Repeat("x", maxRetryBody), 200},
+		{"PUT", fmt.Sprintf("Content-Length: %d\r\n", maxRetryBody+1), strings.Repeat("x", maxRetryBody+1), 502},
+		{"PUT", "Transfer-Encoding: chunked\r\n", "3\r\nabc\r\n0\r\n\r\n", 502},
+		{"POST", "Content-Length: 3\r\n", "abc", 502},
+		{"PATCH", "Content-Length: 3\r\n", "abc", 502},
+	} {
+		o := startOrigin(t, func(c *net.TCPConn, r *bufio.Reader, head string, n int) bool {
+			if n == 1 {
+				return false
+			}
+			if !strings.HasPrefix(head, "GET") {
+				b := make([]byte, len(test.body))
+				if _, err := io.ReadFull(r, b); err != nil || string(b) != test.body {
+					t.Errorf("%s: the server got %q, %v", test.method, b, err)
+				}
+			}
+			_, err := io.WriteString(c, ok("hello"))
+			return err == nil
+		})
+		p := startProxy(t, proxyConfig)
+		c := p.client(0)
+		c.get(o, "/")
+		c.want("GET", 200, "hello")
+		c.send("%s http://%s/ HTTP/1.1\r\nHost: x\r\n%s\r\n%s", test.method, o.addr, test.fields, test.body)
+		c.want(test.method, test.status, "")
+		c.get(o, "/")
+		c.want("GET", 200, "hello")
+	}
+}
+
 // A server that ends a reused connection after an interim response has got the
 // request: it is not sent again.
 func TestEndAfterInterimResponse(t *testing.T) {

@@ -49,13 +49,14 @@ func (h *httpClient) take(r *http1.Request, rest []byte, buffered bool, n int) {
 		s.open(creds, connectOpener{})
 		return
 	}
+	st.retryable = idempotent(r.Method) && h.inHand(rest)
 	head := http1.AppendRequestHead(s.w.headScratch[:0], r, s.requestOptions())
 	s.w.headScratch = head
 	if u := h.pooled(creds); u != nil {
 		s.srv = u
 		st.reused = true
 		if st.retryable {
-			st.out.Append(s.w.loop, head)
+			h.keepForRetry(head, rest)
 		}
 		used := h.send(head, rest)
 		if used < 0 {
@@ -70,6 +71,33 @@ func (h *httpClient) take(r *http1.Request, rest []byte, buffered bool, n int) {
 	}
 	h.keepRest(rest, buffered, n)
 	s.open(creds, requestOpener{})
+}
+
+// maxRetryBody bounds the body, in bytes, of a request that is kept to be sent
+// again.
+const maxRetryBody = 4 << 10
+
+// inHand reports whether rest, which follows the head in the input, has the whole
+// body, and that is short.
+func (h *httpClient) inHand(rest []byte) bool {
+	switch st := h.http; st.body {
+	case bodyNone:
+		return true
+	case bodyLength:
+		return st.bodyLeft <= int64(min(len(rest), maxRetryBody))
+	}
+	return false
+}
+
+// keepForRetry keeps a request that may have to be sent again.
+func (h *httpClient) keepForRetry(head, rest []byte) {
+	st := h.http
+	l := h.w.loop
+	if st.out.Append(l, head) && (st.body == bodyNone || st.out.Append(l, rest[:st.bodyLeft])) {
+		return
+	}
+	st.out.Release(l)
+	st.retryable = false
 }
 
 // keepRest leaves in the session's buffer what the request has not used. used
@@ -105,7 +133,6 @@ func (h *httpClient) note(r *http1.Request) {
 	case r.ContentLength > 0:
 		st.body, st.bodyLeft = bodyLength, r.ContentLength
 	}
-	st.retryable = st.body == bodyNone && idempotent(r.Method)
 	st.pins = connectionAuth(r.Fields, "Authorization")
 	st.pinned = st.pinned || st.pins
 	h.noteRequestLine(r)
