@@ -147,7 +147,7 @@ func TestCommandLine(t *testing.T) {
 		{daemonBin, []string{"check", "-c", "/nonexistent.cfg"}, 1, "/nonexistent.cfg:1:1: error: cannot read"},
 		{daemonBin, []string{"check"}, 0, "good"},
 		{ctlBin, []string{"help"}, 0, "usage:"},
-		{ctlBin, []string{}, 2, "a command is missing"},
+		{ctlBin, []string{}, 2, "usage: 3proxyctl"},
 		{ctlBin, []string{"restart"}, 2, `unknown command "restart"`},
 		{ctlBin, []string{"status", "-o", "xml"}, 2, "the formats are text and json"},
 		{ctlBin, []string{"-s", "/nonexistent.sock", "status"}, 3, "/nonexistent.sock: no daemon answers"},

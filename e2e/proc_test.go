@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -149,14 +150,16 @@ func eventually(t *testing.T, limit time.Duration, check func() string) {
 func listens(port int) bool { return len(listeners(port)) > 0 }
 
 // listeners returns the inodes of the sockets that listen on a port of
-// 127.0.0.1 (proc_net_tcp(5)), sorted.
+// 127.0.0.1, sorted. ss(8) asks for listening sockets only: /proc/net/tcp has to
+// be read with all that are left of connections, which are many in a test.
 func listeners(port int) []string {
-	data, _ := os.ReadFile("/proc/net/tcp")
-	want := fmt.Sprintf("0100007F:%04X", port)
+	out, _ := exec.Command("ss", "-Hltne", "src", fmt.Sprintf("127.0.0.1:%d", port)).Output()
 	var inodes []string
-	for line := range strings.Lines(string(data)) {
-		if f := strings.Fields(line); len(f) > 9 && f[1] == want && f[3] == "0A" {
-			inodes = append(inodes, f[9])
+	for line := range strings.Lines(string(out)) {
+		for _, f := range strings.Fields(line) {
+			if inode, ok := strings.CutPrefix(f, "ino:"); ok {
+				inodes = append(inodes, inode)
+			}
 		}
 	}
 	slices.Sort(inodes)
